@@ -67,7 +67,7 @@ def measure(task: str, path: Path) -> dict[str, object]:
     if task != "read":
         start, used = time.perf_counter(), spent()
         if task == "check":
-            tr.clicks.check(log, resamples=20)
+            tr.clicks.check(log, n_resamples=20)
         else:
             model = getattr(tr.clicks, task)().fit(log)
             said |= {"steps": model.steps_, "converged": model.converged_}

@@ -1,6 +1,6 @@
 """What statistics claim, by simulation: how often 95 % intervals hold the truth, how often tests of level 5 % err.
 
-    python benchmarks/coverage.py [--only differences] [--samples 2000] [--queries 20 50 100 200] [--resamples 1000]
+    python benchmarks/coverage.py [--only differences] [--samples 2000] [--queries 20 50 100 200] [--n-resamples 1000]
 
 differences: samples of differences are drawn from distributions whose mean is known. The share of intervals that hold
 it should be 0.95; behind it stands the mean width, as a multiple of Student's.
@@ -25,7 +25,7 @@ import toprank as tr
 from toprank.significance import (
     Interval,
     bootstrap_interval,
-    effective_sample,
+    effective_sample_size,
     equivalence_test,
     t_interval,
     weighted_interval,
@@ -44,10 +44,10 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray],
 }
 
 
-def interval(method: str, differences: np.ndarray, resamples: int, seed: int) -> Interval:
+def interval(method: str, differences: np.ndarray, n_resamples: int, seed: int) -> Interval:
     if method == "t":
         return t_interval(differences)
-    return bootstrap_interval(differences, method=method, resamples=resamples, seed=seed, threads=1)
+    return bootstrap_interval(differences, method=method, n_resamples=n_resamples, seed=seed, threads=1)
 
 
 def differences(options: argparse.Namespace) -> None:
@@ -59,7 +59,7 @@ def differences(options: argparse.Namespace) -> None:
             for seed in range(options.samples):
                 drawn = draw(rng, n)
                 for method in METHODS:
-                    low, high = interval(method, drawn, options.resamples, seed)
+                    low, high = interval(method, drawn, options.n_resamples, seed)
                     holds[method] += low <= truth <= high
                     widths[method] += high - low
             cells = [f"{holds[m] / options.samples:.3f} ({widths[m] / widths['t']:.2f})" for m in METHODS]
@@ -87,10 +87,10 @@ def weighted(options: argparse.Namespace) -> None:
                 for seed in range(options.samples):
                     at = rng.integers(0, size, n)
                     low, high = weighted_interval(
-                        values[at], weights[at], resamples=options.resamples, seed=seed, threads=1
+                        values[at], weights[at], n_resamples=options.n_resamples, seed=seed, threads=1
                     )
                     held += low <= truth <= high
-                    effective.append(effective_sample(weights[at]))
+                    effective.append(effective_sample_size(weights[at]))
                 found.append(held / options.samples)
             print(f"{n:>7}  {name:<15}  {np.median(effective):>9.1f}  {found[0]:>6.3f}  {found[1]:>7.3f}", flush=True)
     told(options)
@@ -138,7 +138,7 @@ def importance(options: argparse.Namespace) -> None:
 
 def told(options: argparse.Namespace) -> None:
     error = math.sqrt(0.95 * 0.05 / options.samples)
-    size = f"{options.samples:,} samples each, {options.resamples:,} resamples"
+    size = f"{options.samples:,} samples each, {options.n_resamples:,} resamples"
     print(f"{size}; standard error of a share of 0.95: {error:.4f}\n")
 
 
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--only", choices=TABLES)
     parser.add_argument("--samples", type=int, default=2_000)
     parser.add_argument("--queries", type=int, nargs="+", default=[20, 50, 100, 200])
-    parser.add_argument("--resamples", type=int, default=1_000)
+    parser.add_argument("--n-resamples", type=int, default=1_000)
     options = parser.parse_args()
     for table in TABLES if options.only is None else [options.only]:
         TABLES[table](options)

@@ -1,6 +1,6 @@
 """How often `monitor` raises an alarm where nothing has moved, and how often its intervals hold, by simulation.
 
-    python benchmarks/drift.py [--runs 400] [--queries 20 50 100 200 1000] [--resamples 199]
+    python benchmarks/drift.py [--runs 400] [--queries 20 50 100 200 1000] [--n-resamples 199]
 
 First: numbers that nothing has moved, alike within a query ("query"), drawn anew for each document ("document") or half
 of each, and a mean over queries beside them, as the expected DCG is one; the share of runs in which any p is 0.05 or
@@ -27,18 +27,18 @@ def numbers(kind: str, n_queries: int, width: int, rng: np.random.Generator) -> 
     return of_query, {"query": by_query, "document": own, "half": (by_query + own) / np.sqrt(2)}[kind]
 
 
-def counted(sides: list[tuple[np.ndarray, np.ndarray]], resamples: int, seed: int) -> tuple[list[CellCounts], Draws]:
+def counted(sides: list[tuple[np.ndarray, np.ndarray]], n_resamples: int, seed: int) -> tuple[list[CellCounts], Draws]:
     (of_a, a), (of_b, b) = sides
-    draws = Draws(of_a.max() + 1, of_b.max() + 1, resamples, np.random.default_rng(seed))
+    draws = Draws(of_a.max() + 1, of_b.max() + 1, n_resamples, np.random.default_rng(seed))
     blocks = draws.block_of[0][of_a], draws.block_of[1][of_b]
     return [cells_of(x, y, blocks, draws.blocks) for x, y in zip(a.T, b.T, strict=True)], draws
 
 
-def level(kind: str, n_queries: int, width: int, runs: int, resamples: int) -> tuple[float, float]:
+def level(kind: str, n_queries: int, width: int, runs: int, n_resamples: int) -> tuple[float, float]:
     """The share of runs with p ≤ 0.05, and the share of runs with an alarm."""
     rng, significant, alarms = np.random.default_rng([n_queries, len(kind), width]), 0, 0
     for run in range(runs):
-        cells, draws = counted([numbers(kind, n_queries, width, rng) for _ in range(2)], resamples, run)
+        cells, draws = counted([numbers(kind, n_queries, width, rng) for _ in range(2)], n_resamples, run)
         values = [rng.lognormal(size=n_queries) for _ in range(2)]
         tests = [measure(part, draws, confidence=0.95) for part in cells]
         p = np.array(corrected([draws.means_apart(values), *((test.met, test.by_chance) for test in tests)]))
@@ -61,11 +61,11 @@ def truth(shift: float) -> tuple[float, float]:
     return float(((q - p) * np.log(q / p)).sum()), float(2 * norm.cdf(shift / 2) - 1)
 
 
-def coverage(shift: float, n_queries: int, runs: int, resamples: int) -> tuple[float, float]:
+def coverage(shift: float, n_queries: int, runs: int, n_resamples: int) -> tuple[float, float]:
     rng, inside, right = np.random.default_rng(n_queries), np.zeros(2), truth(shift)
     for run in range(runs):
         before, (of_query, after) = (numbers("half", n_queries, 1, rng) for _ in range(2))
-        [cells], draws = counted([before, (of_query, after + shift)], resamples, run)
+        [cells], draws = counted([before, (of_query, after + shift)], n_resamples, run)
         test = measure(cells, draws, 0.95)
         inside += [low <= value <= high for (_, low, high), value in zip((test.psi, test.ks), right, strict=True)]
     return tuple(inside / runs)
@@ -75,16 +75,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--queries", type=int, nargs="+", default=[20, 50, 100, 200, 1000])
-    parser.add_argument("--resamples", type=int, default=199)
+    parser.add_argument("--n-resamples", type=int, default=199)
     options = parser.parse_args()
     print(f"{'p, alarms':<10}{'numbers':>8}" + "".join(f"{n:>16}" for n in options.queries), flush=True)
     for kind in ("query", "document", "half"):
         for width in (1, 12):
-            found = [level(kind, n, width, options.runs, options.resamples) for n in options.queries]
+            found = [level(kind, n, width, options.runs, options.n_resamples) for n in options.queries]
             print(f"{kind:<10}{width:>8}" + "".join(f"{p:>8.3f},{alarm:>7.3f}" for p, alarm in found), flush=True)
     print(f"\n{'intervals':<10}{'moved by':>8}" + "".join(f"{n:>16}" for n in options.queries), flush=True)
     for shift in (0.0, 0.25, 0.5, 1.0):
-        found = [coverage(shift, n, options.runs, options.resamples) for n in options.queries]
+        found = [coverage(shift, n, options.runs, options.n_resamples) for n in options.queries]
         print(f"{'PSI, KS':<10}{shift:>8}" + "".join(f"{psi:>8.3f},{ks:>7.3f}" for psi, ks in found), flush=True)
     error = np.sqrt(0.05 * 0.95 / options.runs)
     print(f"\n{options.runs:,} runs each; standard error of a share of 0.05 or 0.95: {error:.4f}")

@@ -49,7 +49,7 @@ def ranker_of(loss: str) -> Any:
 
 def independent(ranker: Any, test: Any) -> Any:
     """The forecast that takes grades as independent and probabilities as they are, calibrated or not."""
-    weights = rank_weights(ranker.predict(test), test.queries, K, Discount.of("log2"))
+    weights = rank_weights(ranker.predict(test), test.queries, K, Discount.from_spec("log2"))
     return expected_dcg(weights, ranker.predict_proba(test), ranker.gains_, test.queries)
 
 

@@ -44,7 +44,7 @@ import _resuming
 import toprank as tr
 from toprank import compute
 from toprank.data.folds import Fold
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection import automatic as automatic_search
 from toprank.model_selection import search
 from toprank.model_selection.portfolio import PortfolioEntry, portfolio
@@ -114,7 +114,7 @@ def lightgbm(fold: Fold, task: Task, same: bool = False) -> Any:
 
     train = lgb.Dataset(fold.train.X, fold.train.labels, group=fold.train.queries.sizes)
     valid = lgb.Dataset(fold.valid.X, fold.valid.labels, group=fold.valid.queries.sizes, reference=train)
-    judge = Judge(fold.valid, METRIC, threads=1)
+    judge = BoundMetric(fold.valid, METRIC, threads=1)
     parameters: dict[str, Any] = {"objective": "lambdarank", "num_threads": task.threads, "verbosity": -1}
     parameters |= {"seed": task.seed}
     parameters |= {**TREES, "metric": "None"} if same else {"metric": "ndcg", "eval_at": [10]}
@@ -223,7 +223,7 @@ def work(task: Task) -> dict[str, Any]:
         search.time = compute.time = SimpleNamespace(perf_counter=time.process_time)
     warnings.simplefilter("ignore")  # linear candidates that did not converge are judged as they are
     fold = folds_of(task.set, task.inner)[task.fold]
-    judge = Judge(fold.test, METRIC, threads=1)
+    judge = BoundMetric(fold.test, METRIC, threads=1)
 
     def timed(fit: Callable[[Fold, Task], Any], task: Task) -> dict[str, Any]:
         start, begin = now(), time.process_time()

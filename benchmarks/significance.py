@@ -56,7 +56,7 @@ def measure(n: int, flips: int, peer_flips: int) -> None:
     rng = np.random.default_rng(0)
     a = rng.random(n)
     b = a + rng.normal(0.3 / np.sqrt(n), 0.2, n)
-    ours = partial(randomization_test, a, b, flips=flips)
+    ours = partial(randomization_test, a, b, n_permutations=flips)
     ours()  # compilation
     fast, result = timed(ours, repeats=5)
     slower, _ = timed(partial(ours, threads=1), repeats=3)

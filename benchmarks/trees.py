@@ -25,7 +25,7 @@ import lightgbm
 import numpy as np
 
 import toprank as tr
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.rankers.trees.objective import TreeObjective
 from toprank.rankers.trees.ranker import TreeRanker
 
@@ -110,7 +110,7 @@ def parts(data: tr.RankingData) -> None:
     """What a round of LambdaMART costs besides its tree, at scores that have learned something."""
     scores = data.labels + np.random.default_rng(1).normal(size=data.n_documents)
     bound = tr.losses.LambdaRank(truncation=30, norm=True).on(data.labels, data.queries)
-    judge = Judge(data, "ndcg@10", threads=1)
+    judge = BoundMetric(data, "ndcg@10", threads=1)
     for name, work in (
         ("gradients", lambda: bound.derivatives(scores, threads=1)),
         ("metric", lambda: judge(scores)),

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import toprank as tr
-from toprank.evaluation import Evaluation, evaluate_under_all
+from toprank.evaluation import Evaluation, evaluate_all_conventions
 
 HERE = Path(__file__).parent / "images"
 INK, ACCENT, MUTED = "#1b1f24", "#0a5fb4", "#9aa7b4"
@@ -26,7 +26,7 @@ def conventions() -> None:
     truth = tr.synthetic(n_queries=300, n_documents=(3, 25), n_features=10, skew=1.5, seed=1)
     data = truth.replace(document_ids=[f"d{i}" for i in range(truth.n_documents)])
     scores = np.round(truth.expected_gain())  # few distinct values: many ties
-    results = evaluate_under_all(scores, data, "ndcg@10")
+    results = evaluate_all_conventions(scores, data, "ndcg@10")
     means = {name: r.mean["ndcg@10"] for name, r in results.items() if isinstance(r, Evaluation)}
     order = sorted(means, key=means.__getitem__)
     figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")

@@ -368,7 +368,7 @@ def _(world: World) -> Any:
 
 @entry(tr.clicks.compare_models)
 def _(world: World) -> Any:
-    return tr.clicks.compare_models(world.log, [tr.clicks.PBM(), tr.clicks.DCM()], resamples=20)
+    return tr.clicks.compare_models(world.log, [tr.clicks.PBM(), tr.clicks.DCM()], n_resamples=20)
 
 
 @entry(tr.clicks.evaluate)
@@ -442,9 +442,9 @@ def _(world: World) -> Any:
 CALLS[name_of(losses.from_spec)] = CALLS[name_of(losses.names)] = CALLS[name_of(losses.to_spec)]
 
 
-@entry(evaluation.evaluate_under_all)
+@entry(evaluation.evaluate_all_conventions)
 def _(world: World) -> Any:
-    return evaluation.evaluate_under_all(world.scores, world.data, "ndcg@10,map")
+    return evaluation.evaluate_all_conventions(world.scores, world.data, "ndcg@10,map")
 
 
 @entry(reproduce.reproduce)
@@ -507,9 +507,9 @@ def _(world: World) -> Any:
     tr.serving.check_installed()
 
 
-@entry(tr.significance.means_without)
+@entry(tr.significance.leave_one_out_means)
 def _(world: World) -> Any:
-    return tr.significance.means_without(world.values, np.ones((30, 30)) - np.eye(30))
+    return tr.significance.leave_one_out_means(world.values, np.ones((30, 30)) - np.eye(30))
 
 
 @entry(theory.bound_11)
@@ -532,8 +532,8 @@ COMMANDS: dict[str, CalledWith] = {
     "systems": lambda w: [],
     "evaluate": lambda w: [w.text, w.path("a.scores")],
     "compare": lambda w: [w.text, w.path("a.scores"), w.path("b.scores"), "--html", w.new("c.html")],
-    "judges": lambda w: [w.path("j.qrels"), w.path("j.qrels")],
-    "cv": lambda w: [w.text, "--systems", "ListNet,RankNet-linear", "--folder", w.new("runs")],
+    "agreement": lambda w: [w.path("j.qrels"), w.path("j.qrels")],
+    "cv": lambda w: [w.text, "--systems", "ListNet,RankNet-linear", "--cache-dir", w.new("runs")],
     "conventions": lambda w: [],
     "launch": lambda w: [w.log_file, w.text, "--new", w.model, "--current", w.path("trees.toprank"), "--k", 3],
     "fuse": lambda w: [w.path("a.run"), w.path("b.run"), "-o", w.new("f.run")],

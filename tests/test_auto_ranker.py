@@ -271,7 +271,7 @@ def test_explanations_and_exports_are_those_of_the_chosen_ranker(fitted, parts, 
 
 def test_it_is_chosen_inside_each_training_part(data):
     results = tr.Experiment(
-        data, ["LeastSquares", ("auto", QUICK)], n_folds=3, threads=1, select_by="map", keep_models=True
+        data, ["LeastSquares", ("auto", QUICK)], n_folds=3, threads=1, selection_metric="map", save_models=True
     ).run(verbose=False)
     assert not results.failures
     cells = [cell for cell in results.cells if cell.system == "auto"]
@@ -295,7 +295,7 @@ def test_auto_by_its_name(data):
     assert not fixed.random
     with pytest.raises(UnknownNameError, match="option of auto"):
         tr.Experiment(data, [("auto", {"n_trees": 3})])
-    [own] = tr.Experiment(data, {"mine": tr.AutoRanker(metric="err@10")}, select_by="map").entries
+    [own] = tr.Experiment(data, {"mine": tr.AutoRanker(metric="err@10")}, selection_metric="map").entries
     assert own.ranker.metric == "err@10"  # a ranker that is given keeps its own
 
 

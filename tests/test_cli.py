@@ -77,7 +77,7 @@ def test_cv(files):
         "LeastSquares,listmle",
         "--folds",
         "4",
-        "--folder",
+        "--cache-dir",
         files / "run",
     )
     done = toprank(*arguments, "--json", "-o", files / "r.parquet", "--html", files / "r.html", "--threads", "1")
@@ -139,21 +139,21 @@ def test_cv_understands_groups_and_settings(files, monkeypatch):
 
     monkeypatch.setattr("toprank.experiment.Experiment", Asked)
     data = str(files / "data.txt")
-    options = ["--set", "cs-rglist.pcf=2", "--seeds", "1,2", "-c", "all", "--select-by", "map", "--seed", "7"]
+    options = ["--set", "cs-rglist.pcf=2", "--seeds", "1,2", "-c", "all", "--selection-metric", "map", "--seed", "7"]
     done = CliRunner().invoke(app, ["cv", data, "--systems", "all-linear,LambdaMART", *options])
     assert done.exit_code == 130
     assert done.stderr.endswith("toprank: Stopped: 1 of 2 cells.\n")
     linear = {name for name, one in tr.systems.SYSTEMS.items() if one.ranker == "LinearRanker"} - {"Distilled"}
     assert set(asked["systems"]) == {*linear, "LambdaMART"}
     assert asked["systems"]["cs-RgList"] == ("cs-RgList", {"pcf": 2})
-    assert (asked["seeds"], asked["split_seed"], asked["select_by"]) == ([1, 2], 7, "map")
+    assert (asked["seeds"], asked["split_seed"], asked["selection_metric"]) == ([1, 2], 7, "map")
     assert asked["conventions"] == list(tr.metrics.CONVENTIONS)
     assert len(asked["datasets"]["data"]) == 5
     for wrong, words in (
         (["--set", "pcf=2"], "SYSTEM.key=value"),
         (["--set", "RankSVM.l2=2"], "not among the systems"),
         (["--json", "--latex"], "choose one"),
-        (["--keep-models"], "--folder"),
+        (["--save-models"], "--cache-dir"),
     ):
         done = CliRunner().invoke(app, ["cv", data, "--systems", "ListMLE", *wrong])
         assert done.exit_code == 2
@@ -424,7 +424,7 @@ def test_a_run_from_scores(tmp_path, monkeypatch):
     [
         (["-m", "ndcg@10(gain=[0,x])"], 1, "table of numbers"),
         (["-m", "ndcg@10(gain=5)"], 1, "gain is a name"),
-        (["-m", "ndcg@10(blank=foo)"], 2, "zero"),
+        (["-m", "ndcg@10(no_relevant=foo)"], 2, "zero"),
         (["-m", "ndcg(k=inf)"], 1, "whole number"),
         (["-m", "ndcg(k=2.5)"], 1, "whole number"),
         (["--max-grade", "inf"], 1, "positive number"),

@@ -198,8 +198,11 @@ def test_threads_are_said_to_matter_where_they_do():
         (("cv", "train.txt", "--systems", "ListNet", "-o", "x.csv"), "name it x.parquet"),
         (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.l2=1", "--set", "listnet.l2=2"), "l2 twice"),
         (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.threads=1"), "use --threads"),
-        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.metric=map"), "use --select-by"),
-        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.convention=letor4"), "use --select-convention"),
+        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.metric=map"), "use --selection-metric"),
+        (
+            ("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.convention=letor4"),
+            "use --selection-convention",
+        ),
     ],
 )
 def test_wrong_usage(folder, arguments, words):
@@ -310,7 +313,7 @@ def test_results_and_reports_say_nothing_of_the_folders_of_the_machine(folder, m
         "-o",
         folder / "r.parquet",
     ]
-    arguments += ["--html", folder / "r.html", "--folder", folder / "runs"]
+    arguments += ["--html", folder / "r.html", "--cache-dir", folder / "runs"]
     monkeypatch.setattr(sys, "argv", words(*arguments))
     invoked(*arguments)
     for name in ("r.parquet", "r.html", "runs"):

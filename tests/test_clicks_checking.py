@@ -45,7 +45,7 @@ def lists(*sessions, **columns):
 
 
 def test_a_good_log_has_notes_alone(log, data):
-    report = check(log, data, resamples=20)
+    report = check(log, data, n_resamples=20)
     assert {one.severity for one in report.findings} == {"note"}
     empty = (np.add.reduceat(log.clicks.astype(int), log.offsets[:-1]) == 0).sum()
     assert codes(report)["sessions-without-clicks"].count == empty
@@ -85,7 +85,7 @@ def test_a_good_log_has_notes_alone(log, data):
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found_and_counted(made, code, severity, count):
-    found = codes(check(made(), resamples=5))
+    found = codes(check(made(), n_resamples=5))
     assert code in found, list(found)
     assert (found[code].severity, found[code].count) == (severity, count)
 
@@ -124,18 +124,18 @@ def swapped(n, clicks, **columns):
     ],
 )
 def test_what_is_right_is_not_found(made, code):
-    assert code not in codes(check(made(), resamples=5))
+    assert code not in codes(check(made(), n_resamples=5))
 
 
 def test_versions_are_told_with_how_many_lists_each_ranked_the_most_first():
     sessions = [[("a", 1, 1), ("b", 2, 0)], [("b", 1, 0)], [("b", 1, 0)]]
-    found = codes(check(lists(*sessions, version=["x", "x", "y", "y"]), resamples=5))["several-versions"]
+    found = codes(check(lists(*sessions, version=["x", "x", "y", "y"]), n_resamples=5))["several-versions"]
     assert found.examples == ("y: 2 sessions", "x: 1 session")
 
 
 def test_few_queries_are_fewer_than_ten():
     for n, few in ((36, True), (40, False)):
-        found = codes(check(swapped(n, lambda k, place: k % 3 == place), resamples=5))
+        found = codes(check(swapped(n, lambda k, place: k % 3 == place), n_resamples=5))
         assert ("few-queries" in found) == few
     assert found["sessions-without-clicks"].count == sum(k % 3 == 2 for k in range(40))
 
@@ -159,7 +159,7 @@ def test_suspicion_needs_clicks_and_more_than_people_have():
 
 def test_clicks_on_what_no_list_showed_are_impossible(tmp_path):
     (tmp_path / "log.txt").write_text("1\t0\tQ\tq\t0\ta\tb\n1\t1\tC\tb\n1\t2\tC\tz\n1\t3\tC\ty\n")
-    found = codes(check(read(tmp_path / "log.txt"), resamples=5))
+    found = codes(check(read(tmp_path / "log.txt"), n_resamples=5))
     assert found["impossible-clicks"].count == 2
     assert "no earlier list showed: 2" in found["impossible-clicks"].summary
 
@@ -174,7 +174,7 @@ def test_clean_logs_raise_no_alarm(data, seed):
     users = USERS[seed % len(USERS)]
     log = simulate(data, scores, users, 12_000, k=5, exploration=0.5, noise=0.3, seed=seed)
     user = (np.random.default_rng(seed).permutation(log.n_sessions) % 700)[log.session]
-    report = check(replace(log, columns={"user": user}), data, resamples=10, seed=seed)
+    report = check(replace(log, columns={"user": user}), data, n_resamples=10, seed=seed)
     assert [str(one) for one in report.findings if one.severity != "note"] == []
 
 
@@ -184,7 +184,7 @@ def test_the_graph_is_told_whole():
             ("q", "d", 6), ("q", "d", 6), ("r", "d", 5)]  # fmt: skip
     query, document, position = zip(*rows, strict=True)
     log = ClickLog.of(query, document, position, [1] + [0] * 9, session=range(10))
-    report = check(log, resamples=5)
+    report = check(log, n_resamples=5)
     told = report.to_dict()
     assert told["components"] == [[1, 2], [3], [4, 6], [5]]
     assert told["edges"] == [
@@ -198,7 +198,7 @@ def test_the_graph_is_told_whole():
 
 def test_many_edges_are_shown_in_part(data):
     log = simulate(data, data.X[:, 0], PBM.known([1] * 12), 4_000, k=12, exploration=1.0)
-    report = check(log, resamples=2)
+    report = check(log, n_resamples=2)
     assert len(report.graph.edges) == 12 * 11 / 2
     assert "Of 66 pairs, those of neighbors and those with the first, down to position 10" in str(report)
     assert [row[0] for row in report.edges_table().rows] == [f"1 and {k}" for k in range(2, 11)] + [
@@ -209,14 +209,14 @@ def test_many_edges_are_shown_in_part(data):
 def test_a_deep_log_is_compared_at_the_top():
     shallow = lists([("a", 1, 1), ("b", 1_000, 0)], [("b", 1, 0), ("a", 1_000, 1)])
     deep = lists([("a", 1, 1), ("b", 1_000, 0), ("c", 1_001, 0)], [("b", 1, 0), ("a", 1_000, 1), ("d", 10_000, 0)])
-    one, two = check(shallow, resamples=5), check(deep, resamples=5)
+    one, two = check(shallow, n_resamples=5), check(deep, n_resamples=5)
     assert two.sizes["positions"] == 10_000
     assert np.array_equal(two.propensities.values, one.propensities.values, equal_nan=True)
     assert two.graph.edges == one.graph.edges
     assert codes(two)["deep-positions"].count == 2
     with pytest.raises(DataError, match="The log shows nothing at the first 1,000 positions"):
         check(lists([("a", 5_000, 1), ("b", 5_001, 0)]))
-    for deeply in (lambda log: tr.clicks.propensities(log, resamples=2), lambda log: tr.clicks.UBM().fit(log)):
+    for deeply in (lambda log: tr.clicks.propensities(log, n_resamples=2), lambda log: tr.clicks.UBM().fit(log)):
         with pytest.raises(
             DataError, match=r"shows position 10,000, .* 1,000 positions are the most\. log\.top\(1000\)"
         ):
@@ -237,7 +237,7 @@ def test_the_top_of_a_log_is_what_was_shown_there(log):
 
 def test_documents_without_features_are_counted(log, data):
     few = tr.RankingData(data.X[:50], data.labels[:50], qid=data.qid[:50], document_ids=data.document_ids[:50])
-    found = codes(check(log, few, resamples=5))["no-features"]
+    found = codes(check(log, few, n_resamples=5))["no-features"]
     shown = np.unique(log.pair)
     assert found.count == (log.rows(few)[shown] < 0).sum()
 
@@ -247,7 +247,7 @@ def test_robots_are_suspected_and_people_are_not(log):
     clicks = log.clicks.copy()
     clicks[log.session < 40] = True
     user = np.where(log.session < 40, "robot", "person " + (log.session % 50).astype(str).astype(object)).astype(str)
-    report = check(replace(log, clicks=clicks, columns={"user": user}), resamples=5)
+    report = check(replace(log, clicks=clicks, columns={"user": user}), n_resamples=5)
     assert codes(report)["suspect-users"].examples == ("user robot",)
 
 
@@ -258,7 +258,7 @@ def test_rows_of_nobody_are_no_user(log, nobody):
     user = (log.session % 50).astype(object)
     user[log.session < 400] = nobody
     for kind in (object, float) if nobody != "" else (object,):
-        report = check(replace(log, clicks=clicks, columns={"user": user.astype(kind)}), resamples=5)
+        report = check(replace(log, clicks=clicks, columns={"user": user.astype(kind)}), n_resamples=5)
         assert "suspect-users" not in codes(report)
 
 
@@ -275,7 +275,7 @@ def test_the_bound_behind_suspicion_holds():
 
 def test_wide_intervals_are_told(data):
     log = simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.known(1 / np.arange(1, 6)), 150, k=5)
-    assert "wide-intervals" in codes(check(log, resamples=20))
+    assert "wide-intervals" in codes(check(log, n_resamples=20))
 
 
 # Models compared
@@ -284,7 +284,7 @@ def test_wide_intervals_are_told(data):
 def test_all_models_are_compared(data):
     enough = np.random.default_rng(0).beta(0.5, 0.5, data.n_documents)
     log = simulate(data, data.X[:, 0], DBN.known(0.7), 6_000, k=5, exploration=0.5, satisfaction=enough)
-    found = compare_models(log, [model(prior=rate_prior(log)) for model in MODELS.values()], resamples=20, seed=1)
+    found = compare_models(log, [model(prior=rate_prior(log)) for model in MODELS.values()], n_resamples=20, seed=1)
     assert found.names[0] == "DBN"
     assert set(found.names) == set(MODELS)
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -343,10 +343,12 @@ def files(tmp_path, data, log):
 
 
 def test_check_prints_what_python_says(files, data):
-    printed = run("check", files / "log.parquet", "--data", files / "data.parquet", "--resamples", 9, "--strict", "-q")
-    assert printed.strip() == str(check(read(files / "log.parquet"), data, resamples=9))
-    found = json.loads(run("check", files / "log.parquet", "--json", "--resamples", 9, "-q"))
-    assert found == json.loads(json.dumps(check(read(files / "log.parquet"), resamples=9).to_dict()))
+    printed = run(
+        "check", files / "log.parquet", "--data", files / "data.parquet", "--n-resamples", 9, "--strict", "-q"
+    )
+    assert printed.strip() == str(check(read(files / "log.parquet"), data, n_resamples=9))
+    found = json.loads(run("check", files / "log.parquet", "--json", "--n-resamples", 9, "-q"))
+    assert found == json.loads(json.dumps(check(read(files / "log.parquet"), n_resamples=9).to_dict()))
 
 
 def test_data_need_ids_and_no_labels(files, data):
@@ -368,11 +370,13 @@ def test_columns_are_named_on_the_command_line(tmp_path):
     frame["hit"] = (rng.random(3 * n) < 0.1) | (frame["visitor"] == 7)
     frame.to_csv(tmp_path / "log.csv", index=False)
     named = ["--query", "words", "--document", "page", "--position", "place", "--click", "hit", "--first-position", 0]
-    told = json.loads(run("check", tmp_path / "log.csv", *named, "--user", "visitor", "--json", "-q", "--resamples", 2))
+    told = json.loads(
+        run("check", tmp_path / "log.csv", *named, "--user", "visitor", "--json", "-q", "--n-resamples", 2)
+    )
     suspects = {one["code"]: one["examples"] for one in told["findings"]}
     assert suspects["suspect-users"] == ["user 7"]
     assert [row["position"] for row in told["positions"]] == [1, 2, 3]
-    told = json.loads(run("check", tmp_path / "log.csv", *named, "--user", "", "--json", "-q", "--resamples", 2))
+    told = json.loads(run("check", tmp_path / "log.csv", *named, "--user", "", "--json", "-q", "--n-resamples", 2))
     assert "suspect-users" not in {one["code"] for one in told["findings"]}
 
 
@@ -488,21 +492,21 @@ def test_users_who_make_no_sense_are_wrong_usage(users, words, files):
 def test_the_page_shows_curve_graph_and_models(files, log):
     run("fit", files / "log.parquet", "--groups", 4, "--html", files / "page.html", "-q")
     page = (files / "page.html").read_text()
-    for edge in check(log, resamples=2).graph.edges:
+    for edge in check(log, n_resamples=2).graph.edges:
         assert f"positions {edge.first} and {edge.second}: {edge.pairs:,} documents at both" in page
     assert "position 5:" in page
     assert "Perplexity by rank" in page
     assert "style=" not in page.partition("<body")[2]  # the page's own policy forbids it
-    more = clicks_page(check(log, resamples=2), "log", None, ("more", "More", "", tag("p", "added")))
+    more = clicks_page(check(log, n_resamples=2), "log", None, ("more", "More", "", tag("p", "added")))
     assert "<p>added</p>" in more
-    one = clicks_page(check(ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), resamples=2), "log")
+    one = clicks_page(check(ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), n_resamples=2), "log")
     assert "cannot be compared" in one
     assert "Propensities:" not in one  # there is no curve to explain
 
 
 def test_positions_that_nothing_joins_to_the_first_have_another_color():
     log = ClickLog.of(["q"] * 4 + ["r"], [*"abba", "c"], [1, 2, 1, 2, 3], [1, 0, 1, 0, 1])
-    page = clicks_page(check(log, resamples=2), "log")
+    page = clicks_page(check(log, n_resamples=2), "log")
     found = re.findall(r"<rect([^>]*)><title>position (\d): (not connected|connected) to the first", page)
     colors = {place: re.search(r"\bs\d\b", marks)[0] for marks, place, _ in found}
     assert [joined for *_, joined in found] == ["connected", "connected", "not connected"]
@@ -523,7 +527,7 @@ def test_thirty_positions_have_a_cell_for_each_two():
     documents = np.concatenate([rng.permutation(depth) for _ in range(sessions)]).astype(str)
     positions = np.tile(np.arange(1, depth + 1), sessions)
     log = ClickLog.of(["q"] * len(positions), documents, positions, rng.random(len(positions)) < 0.3)
-    report = check(log, resamples=2)
+    report = check(log, n_resamples=2)
     page = clicks_page(report, "log")
     rects = re.findall(r"<rect[^>]*>", page)
     cells = [tuple(re.search(rf' {name}="([^"]*)"', rect).group(1) for name in "xy") for rect in rects]
@@ -533,7 +537,7 @@ def test_thirty_positions_have_a_cell_for_each_two():
 
 @pytest.mark.parametrize("position", [1, 5])
 def test_a_page_of_a_position_that_was_never_clicked(position, log):
-    report = check(replace(log, clicks=log.clicks & (log.position != position)), resamples=5)
+    report = check(replace(log, clicks=log.clicks & (log.position != position)), n_resamples=5)
     assert codes(report)["unclicked-positions"].examples == (f"position {position}",)
     page = clicks_page(report, "log")
     assert ("Propensity of each position" in page) == (position != 1)
@@ -554,16 +558,16 @@ def test_the_sessions_that_are_said_to_be_needed_make_intervals_about_as_narrow_
         )  # fmt: skip
 
     def widest(log):
-        found = tr.clicks.propensities(log, resamples=50)
+        found = tr.clicks.propensities(log, n_resamples=50)
         return float(((found.intervals.high - found.intervals.low) / found.values).max())
 
-    before = tr.clicks.check(logged(2_000, 0.0), width=width, resamples=2)
+    before = tr.clicks.check(logged(2_000, 0.0), target_width=width, n_resamples=2)
     assert any("sessions make intervals" in one.remedy for one in before.findings if one.code == "one-order")
     assert 0.5 * width < widest(logged(before.sessions_needed, 0.05)) < 2 * width
-    while_exploring = tr.clicks.check(logged(5_000, 0.05), width=width, resamples=50)
+    while_exploring = tr.clicks.check(logged(5_000, 0.05), target_width=width, n_resamples=50)
     assert 0.5 * width < widest(logged(while_exploring.sessions_needed, 0.05, seed=1)) < 2 * width
-    with pytest.raises(tr.ToprankError, match="width"):
-        tr.clicks.check(logged(100, 0.0), width=0)
+    with pytest.raises(tr.ToprankError, match="target_width"):
+        tr.clicks.check(logged(100, 0.0), target_width=0)
 
 
 def test_the_summary_counts_findings_in_words_that_agree():

@@ -23,7 +23,7 @@ from toprank.clicks.empirical_bayes import drawn, shrunk
 from toprank.clicks.intervention_harvesting import least_noise
 from toprank.clicks.log import named
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance import effective_sample
+from toprank.significance import effective_sample_size
 
 PHONE, DESKTOP = np.array([1, 0.4, 0.2, 0.1]), np.array([1, 0.8, 0.65, 0.5])
 USERS = {"phone": PBM.known(PHONE), "desktop": PBM.known(DESKTOP)}
@@ -109,7 +109,7 @@ def test_a_context_of_one_session_has_the_curve_of_the_whole(data):
     log = shown(data, sessions=3_000)
     device = log.columns["device"].astype("U10")
     device[:4] = "tv"
-    found = propensities(relabeled(log, "device", device), context="device", resamples=20)
+    found = propensities(relabeled(log, "device", device), context="device", n_resamples=20)
     np.testing.assert_allclose(found.of("tv"), found.whole.values, rtol=1e-12)
     assert found.own[found.names.index("tv"), 1:].tolist() == [0, 0, 0]
     assert np.isfinite(found.intervals.low).all()
@@ -119,7 +119,7 @@ def test_a_context_of_one_session_has_the_curve_of_the_whole(data):
 
 
 def test_each_device_has_its_curve_and_the_whole_has_neither(data):
-    found = propensities(shown(data, sessions=100_000), context="device", resamples=20)
+    found = propensities(shown(data, sessions=100_000), context="device", n_resamples=20)
     np.testing.assert_allclose(found.of("phone"), PHONE, rtol=0.1)
     np.testing.assert_allclose(found.of("desktop"), DESKTOP, rtol=0.1)
     assert (found.whole.values[1:] > 1.2 * PHONE[1:]).all()
@@ -130,24 +130,24 @@ def test_each_device_has_its_curve_and_the_whole_has_neither(data):
 
 def test_scales_say_how_often_first_positions_are_clicked(data):
     users = {"phone": PBM.known(0.4 * PHONE), "desktop": PBM.known(DESKTOP)}
-    found = propensities(shown(data, users, sessions=100_000), context="device", resamples=5)
+    found = propensities(shown(data, users, sessions=100_000), context="device", n_resamples=5)
     phone, desktop = found.scales[found.names.index("phone")], found.scales[found.names.index("desktop")]
     assert phone / desktop == pytest.approx(0.4, rel=0.05)
     assert found.scales @ found.sizes / found.sizes.sum() == pytest.approx(1)
     classes = shown(data, users, sessions=5_000, shares=np.eye(2)[np.arange(data.n_queries) % 2])
-    assert propensities(classes, context="device", resamples=5).scales.tolist() == [1, 1]  # no documents in common
+    assert propensities(classes, context="device", n_resamples=5).scales.tolist() == [1, 1]  # no documents in common
 
 
 def test_dealt_contexts_share_the_curve_of_the_whole(data):
-    found = propensities(dealt(shown(data, PBM.known(PHONE), 20_000), 3), context="device", resamples=50)
+    found = propensities(dealt(shown(data, PBM.known(PHONE), 20_000), 3), context="device", n_resamples=50)
     assert (np.abs(found.values / found.whole.values - 1)[:, 1:] <= 0.1).all()
     apart = [np.abs(np.log(np.concatenate([found.of("one"), found.of("two")]) / np.tile(PHONE, 2))).max()]
     assert apart[0] < 0.3
 
 
-def covered(log, truth, context="device", resamples=40, seed=0):
+def covered(log, truth, context="device", n_resamples=40, seed=0):
     """Whether each interval but those of the first holds the truth."""
-    found = propensities(log, context=context, resamples=resamples, seed=seed)
+    found = propensities(log, context=context, n_resamples=n_resamples, seed=seed)
     wanted = np.stack([truth[name] for name in found.names])
     low, high = found.intervals
     kept = np.isfinite(wanted) & (wanted != 1)
@@ -257,7 +257,7 @@ def test_with_much_data_a_context_has_its_own_curve_and_its_variance_is_found_ag
 
 
 def errors(log):
-    found = propensities(log, context="device", resamples=20)
+    found = propensities(log, context="device", n_resamples=20)
     wanted = np.log(np.stack([DEVICES[name.split()[0]] for name in found.names]))[:, 1:]
     with np.errstate(divide="ignore"):
         whole = np.log(found.whole.values)[1:]
@@ -371,8 +371,8 @@ def test_sessions_of_another_time_count_less_in_curves_and_in_the_test(data):
     device = np.concatenate([part.columns["device"] for part in parts])
     when = np.concatenate([np.full(part.n_impressions, 3e7 * (1 - old)) for old, part in enumerate(parts)])
     log = relabeled(relabeled(log, "device", device), "time", when)
-    blurred = propensities(log, context="device", resamples=10)
-    found = propensities(log, context="device", resamples=10, half_life="30d")
+    blurred = propensities(log, context="device", n_resamples=10)
+    found = propensities(log, context="device", n_resamples=10, half_life="30d")
     np.testing.assert_allclose(found.of("desktop"), DESKTOP, rtol=0.2)
     assert (blurred.of("desktop")[1:] < 0.8 * DESKTOP[1:]).all()
     assert found.recency is not None
@@ -411,9 +411,9 @@ def test_clicks_of_sessions_that_count_less_tell_less_and_are_counted_as_they_ar
     )
     np.testing.assert_allclose(even, least)
     np.testing.assert_allclose(more, weighed)
-    np.testing.assert_allclose(weighed[1:] / least[1:], log.n_sessions / effective_sample(weights), rtol=0.3)
+    np.testing.assert_allclose(weighed[1:] / least[1:], log.n_sessions / effective_sample_size(weights), rtol=0.3)
     device = log.columns["device"]
-    found = propensities(replace(log, weights=weights), context="device", resamples=5)
+    found = propensities(replace(log, weights=weights), context="device", n_resamples=5)
     assert found.clicks.tolist() == [int(log.clicks[device == name].sum()) for name in found.names]
 
 
@@ -421,7 +421,7 @@ def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
     log = shown(data.select(np.arange(5)), sessions=2_000)
     difference = differ(log, contexts_of(log, "device"))
     assert np.isnan(difference.p)
-    found = propensities(log, context="device", resamples=5)
+    found = propensities(log, context="device", n_resamples=5)
     assert "cannot say whether" in found.summary
 
 
@@ -431,7 +431,7 @@ def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
 def test_cells_of_a_grid_are_found_again(data):
     log = shown(data, PBM.known(CELLS), 60_000, context="column", layout=GRID)
     assert log.doubled.all()
-    found = propensities(log, context="column", resamples=10)
+    found = propensities(log, context="column", n_resamples=10)
     assert found.layout.varies
     np.testing.assert_allclose(found.of("left"), PLACES["left"], rtol=0.08)
     np.testing.assert_allclose(found.of("right"), PLACES["right"], rtol=0.08)
@@ -441,7 +441,7 @@ def test_cells_of_a_grid_are_found_again(data):
 def test_modules_need_not_have_all_positions(data):
     layout = [("ads", 1), ("main", 1), ("main", 2), ("main", 3)]
     log = shown(data, PBM.known(CELLS), 40_000, context="module", layout=layout)
-    found = propensities(log, context="module", resamples=5)
+    found = propensities(log, context="module", n_resamples=5)
     assert found.to_frame("arrow").num_rows == 4
     assert np.isnan(found.of("ads")[1:]).all()
     np.testing.assert_allclose(found.of("main"), CELLS[1:], rtol=0.2)
@@ -555,7 +555,7 @@ def test_the_whole_curve_misleads_where_devices_ask_other_queries_and_their_own_
 def test_evaluate_takes_a_context_and_counts_what_finding_it_costs(small):
     part, scores, truth = turned(named(small))
     log = skewed_log(small, 0)
-    learned = propensities(log, context="device", resamples=20)
+    learned = propensities(log, context="device", n_resamples=20)
     for curves in (learned, DEVICES):
         found = tr.clicks.evaluate(scores, log, part, "dcg@4", propensities=curves, context="device")
         assert found.interval.low < truth < found.interval.high
@@ -679,7 +679,7 @@ def test_clicks_on_a_grid_are_estimated_right(small):
 
 
 def test_contexts_that_the_log_never_had_take_the_whole(data):
-    learned = propensities(shown(data, sessions=6_000), context="device", resamples=10)
+    learned = propensities(shown(data, sessions=6_000), context="device", n_resamples=10)
     other = dealt(shown(data, sessions=500, seed=1), 0, ("phone", "tv"))
     with pytest.warns(UnidentifiedWarning, match="do not cover device 'tv', which the log has: it takes those of"):
         curves = curves_of(learned, other)
@@ -691,7 +691,7 @@ def test_contexts_that_the_log_never_had_take_the_whole(data):
 
 def test_curves_that_do_not_fit_are_refused(data):
     log = shown(data, sessions=500)
-    learned = propensities(log, context="device", resamples=5)
+    learned = propensities(log, context="device", n_resamples=5)
     with pytest.raises(DataError, match="have the context device, and context='ranker' asks for another"):
         curves_of(learned, log, context="ranker")
     with pytest.raises(DataError, match="have no context"):
@@ -714,19 +714,19 @@ def codes(report):
 
 def test_the_doctor_says_that_a_column_changes_the_curve(data):
     log = shown(data, sessions=10_000)
-    report = tr.clicks.check(log, resamples=10)
+    report = tr.clicks.check(log, n_resamples=10)
     (found,) = (one for one in report.findings if one.code == "contexts")
     assert "device changes how likely users look at a position (p < 0.001)" in found.summary
     assert "context='device'" in found.remedy
     crossed = relabeled(log, "page", np.repeat(np.arange(log.n_sessions) % 2, 4))
     (found,) = (
         one
-        for one in tr.clicks.check(crossed, context=["device", "page"], resamples=5).findings
+        for one in tr.clicks.check(crossed, context=["device", "page"], n_resamples=5).findings
         if one.code == "contexts"
     )
     assert "device × page" in found.summary
-    assert "contexts" not in codes(tr.clicks.check(dealt(log, 1), resamples=10))
-    report = tr.clicks.check(log, context="device", resamples=10)
+    assert "contexts" not in codes(tr.clicks.check(dealt(log, 1), n_resamples=10))
+    report = tr.clicks.check(log, context="device", n_resamples=10)
     assert report.contexts.names == ("desktop", "phone")
     assert "for each device" in str(report)
     assert report.to_dict()["contexts"]["p"] < 0.001
@@ -734,15 +734,15 @@ def test_the_doctor_says_that_a_column_changes_the_curve(data):
 
 def test_the_doctor_says_that_positions_of_modules_are_mixed_up(data):
     log = shown(data, PBM.known(CELLS), 3_000, context="module", layout=GRID)
-    report = tr.clicks.check(log, resamples=10)
+    report = tr.clicks.check(log, n_resamples=10)
     (found,) = (one for one in report.findings if one.code == "mixed-positions")
     assert "In 3,000 of 3,000 sessions several documents stand at one position, one for each module" in str(found)
     assert "doubled-positions" in codes(report)
-    assert "doubled-positions" not in codes(tr.clicks.check(log, context="module", resamples=10))
+    assert "doubled-positions" not in codes(tr.clicks.check(log, context="module", n_resamples=10))
 
 
 def test_results_have_the_vocabulary_of_all(data):
-    found = propensities(shown(data, sessions=3_000), context="device", resamples=10)
+    found = propensities(shown(data, sessions=3_000), context="device", n_resamples=10)
     frame = found.to_frame()
     assert list(frame.columns) == ["context", "position", "propensity", "low", "high", "own", "identified"]
     assert len(frame) == 8
@@ -754,13 +754,13 @@ def test_results_have_the_vocabulary_of_all(data):
     assert found.summary in str(found).replace("\n\n", " ")
     with pytest.raises(UnknownNameError, match="'phone'"):
         found.of("phon")
-    again = propensities(shown(data, sessions=3_000), context="device", resamples=10)
+    again = propensities(shown(data, sessions=3_000), context="device", n_resamples=10)
     assert (found.values == again.values).all()
 
 
 def test_a_position_without_a_click_is_not_infinitely_far_from_the_whole(data):
     log = shown(data, {"phone": PBM.known([1, 0.5, 0, 0]), "desktop": PBM.known(DESKTOP)}, 10_000)
-    found = propensities(log, context="device", resamples=20)
+    found = propensities(log, context="device", n_resamples=20)
     phone = found.of("phone")
     assert (phone[2:] > 0).all()
     assert (phone[2:] < 0.3 * found.whole.values[2:]).all()
@@ -789,7 +789,7 @@ def test_several_models_and_layouts_of_simulations_are_checked(data):
 
 def test_by_context_is_what_propensities_gives(data):
     log = shown(data, sessions=2_000)
-    one, two = by_context(log, "device", resamples=10), propensities(log, context=["device"], resamples=10)
+    one, two = by_context(log, "device", n_resamples=10), propensities(log, context=["device"], n_resamples=10)
     assert (one.values == two.values).all()
 
 

@@ -111,7 +111,7 @@ def year():
 
 def test_propensities_are_found_by_device_whatever_users_like(year):
     _, log, _, _ = year
-    found = tr.clicks.propensities(log, context="device", half_life=f"{HALF_LIFE}d", resamples=50)
+    found = tr.clicks.propensities(log, context="device", half_life=f"{HALF_LIFE}d", n_resamples=50)
     for name, low, high in zip(found.names, *found.intervals, strict=True):
         curve = LOOKS[name] / LOOKS[name][0]
         np.testing.assert_allclose(found.of(name), curve, rtol=0.25)

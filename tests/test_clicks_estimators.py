@@ -27,7 +27,7 @@ from toprank.clicks.log import left_out_in_turn, redrawn
 from toprank.clicks.model_comparison import _gains
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
-from toprank.significance import jackknife, redrawn_interval
+from toprank.significance import bootstrap_t_interval, jackknife
 
 PLACES = np.arange(1, 5)
 TRUTH = 1 / PLACES**0.8
@@ -94,13 +94,13 @@ def covered(method, logs, sessions, confidence, **options):
 @pytest.mark.parametrize(
     ("method", "logs", "sessions", "options"),
     [
-        ("all-pairs", 10, 2_000, {"resamples": 40}),
-        ("pivot", 10, 2_000, {"resamples": 40}),
-        ("chain", 10, 2_000, {"resamples": 40}),
-        ("randomization", 10, 2_000, {"resamples": 40}),
-        *nightly(("dual", 8, 2_000, {"resamples": 8})),
-        *nightly(("trust", 6, 20_000, {"resamples": 8})),
-        *nightly(("regression-em", 4, 2_000, {"resamples": 4, "tolerance": 1e-6})),
+        ("all-pairs", 10, 2_000, {"n_resamples": 40}),
+        ("pivot", 10, 2_000, {"n_resamples": 40}),
+        ("chain", 10, 2_000, {"n_resamples": 40}),
+        ("randomization", 10, 2_000, {"n_resamples": 40}),
+        *nightly(("dual", 8, 2_000, {"n_resamples": 8})),
+        *nightly(("trust", 6, 20_000, {"n_resamples": 8})),
+        *nightly(("regression-em", 4, 2_000, {"n_resamples": 4, "tolerance": 1e-6})),
     ],
 )
 def test_intervals_hold_the_truth(method, logs, sessions, options):
@@ -115,7 +115,7 @@ def test_intervals_hold_the_truth(method, logs, sessions, options):
 )  # fmt: skip
 def test_intervals_hold_the_truth_as_often_as_they_say(method, sessions):
     """At 80 %, where too wide is seen as well as too narrow; of 60 logs, whose positions are not independent."""
-    assert 0.8 - 0.17 <= covered(method, 60, sessions, 0.8, resamples=20) <= 0.8 + 0.17
+    assert 0.8 - 0.17 <= covered(method, 60, sessions, 0.8, n_resamples=20) <= 0.8 + 0.17
 
 
 def covered_by_model(name, logs, sessions, n_queries, confidence, **options):
@@ -175,17 +175,19 @@ def test_intervals_are_of_the_spread_over_queries():
     rng = np.random.default_rng(0)
     again = rng.normal(size=(30, 2)) * [1, 2] + 5
     value = np.array([5.0, 6.0])
-    low, high = redrawn_interval(value, again, 12, 0.9)
+    low, high = bootstrap_t_interval(value, again, 12, 0.9)
     wide = t.ppf(0.95, 11) * np.std(again, axis=0, ddof=1) * np.sqrt(12 / 11)
     np.testing.assert_allclose([low, high], [value - wide, value + wide])
-    low, high = redrawn_interval(value, again, 500, 0.9, ratios=True)
+    low, high = bootstrap_t_interval(value, again, 500, 0.9, log_scale=True)
     factor = np.exp(t.ppf(0.95, 29) * np.std(np.log(again), axis=0, ddof=1) * np.sqrt(500 / 499))
     np.testing.assert_allclose([low, high], [value / factor, value * factor])
     again[3] = np.nan  # a draw that does not tell counts for nothing
     rest = np.delete(again, 3, axis=0)
-    np.testing.assert_allclose([*redrawn_interval(value, again, 500, 0.9)], [*redrawn_interval(value, rest, 500, 0.9)])
-    assert np.isnan([*redrawn_interval(value, again, 1, 0.9)]).all()  # one query has no spread
-    assert np.isnan([*redrawn_interval(value, again[3:5], 500, 0.9)]).all()  # nor has one draw
+    np.testing.assert_allclose(
+        [*bootstrap_t_interval(value, again, 500, 0.9)], [*bootstrap_t_interval(value, rest, 500, 0.9)]
+    )
+    assert np.isnan([*bootstrap_t_interval(value, again, 1, 0.9)]).all()  # one query has no spread
+    assert np.isnan([*bootstrap_t_interval(value, again[3:5], 500, 0.9)]).all()  # nor has one draw
 
 
 def test_each_group_of_queries_is_left_out_once():
@@ -205,14 +207,14 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     low, high = jackknife(values.mean(), rests, np.full(15, 1 / 15), 0.9)
     wide = t.ppf(0.95, 14) * values.std(ddof=1) / np.sqrt(15)
     np.testing.assert_allclose([low, high], [values.mean() - wide, values.mean() + wide])
-    wider = jackknife(values.mean(), rests, np.full(15, 1 / 15), 0.9, besides=wide**2)
+    wider = jackknife(values.mean(), rests, np.full(15, 1 / 15), 0.9, extra_variance=wide**2)
     np.testing.assert_allclose(wider.high - values.mean(), np.hypot(wide, wide * t.ppf(0.95, 14)))
     assert np.isnan([*jackknife(1.0, [], np.ones(1), 0.9)]).all()
 
 
 def test_ratios_without_clicks_have_no_upper_end():
-    low, high = redrawn_interval(
-        np.array([0.0, 0.5]), [np.array([0.0, 0.0]), np.array([0.0, 1.0])], 9, 0.9, ratios=True
+    low, high = bootstrap_t_interval(
+        np.array([0.0, 0.5]), [np.array([0.0, 0.0]), np.array([0.0, 1.0])], 9, 0.9, log_scale=True
     )
     assert low.tolist() == [0.0, 0.0]
     assert high[0] == np.inf
@@ -249,7 +251,7 @@ def test_regression_em_is_what_another_optimizer_finds():
 
     data = world(0, 10)
     log = clicked(data, 2_000)
-    found = tr.clicks.propensities(log, "regression-em", data, linear, resamples=2, tolerance=1e-10, max_steps=2_000)
+    found = tr.clicks.propensities(log, "regression-em", data, linear, n_resamples=2, tolerance=1e-10, max_steps=2_000)
     X = np.column_stack([data.X, np.ones(data.n_documents)])[log.pair]
 
     def loss(weights):
@@ -280,7 +282,7 @@ def test_dual_learning_takes_lists_of_several_lengths():
         *(values[keep] for values in (log.query, log.pair, log.position, log.clicks)), session=log.session[keep]
     )
     short = replace(short, qids=np.array(log.qids)[short.qids], document_ids=short.document_ids.astype(str))
-    found = tr.clicks.propensities(short, "dual", data, linear, resamples=2)
+    found = tr.clicks.propensities(short, "dual", data, linear, n_resamples=2)
     np.testing.assert_allclose(found.values, TRUTH, atol=0.05)
 
 
@@ -288,7 +290,7 @@ def test_trust_corrects_clicks_at_every_position():
     """(click - offset) / value has the same mean for a document wherever it stood: what it is at the first position."""
     data = world()
     log = clicked(data, 60_000, trust=(RIGHT, WRONG), exploration=1.0)
-    found = tr.clicks.propensities(log, "trust", resamples=2)
+    found = tr.clicks.propensities(log, "trust", n_resamples=2)
     place = log.position - 1
     worth = (log.clicks - found.offsets[place]) / found.values[place]
     means = [worth[place == k].mean() for k in range(4)]  # shuffled: the same documents at each
@@ -368,12 +370,12 @@ def test_a_logger_that_is_right_hides_the_positions_from_a_ranker_that_is_not():
     log = clicked(data, 20_000, scores=logistic(data))
     blind = data.replace(X=data.X[:, 2:], feature_names=None)  # the feature that matters least
     with pytest.warns(UnidentifiedWarning, match="positions 2, 3, 4 .* rests on the ranker alone"):
-        found = tr.clicks.propensities(log, "regression-em", blind, linear, resamples=2)
+        found = tr.clicks.propensities(log, "regression-em", blind, linear, n_resamples=2)
     assert found.identified.tolist() == [True, False, False, False]
     assert "rests on the ranker alone" in str(found)
     assert (found.values[1:] < TRUTH[1:] - 0.05).all()
     swapped = clicked(data, 20_000, scores=logistic(data), exploration=1.0)
-    shuffled = tr.clicks.propensities(swapped, "all-pairs", resamples=20)
+    shuffled = tr.clicks.propensities(swapped, "all-pairs", n_resamples=20)
     np.testing.assert_allclose(shuffled.values, TRUTH, atol=0.05)
 
 
@@ -381,7 +383,7 @@ def test_users_who_read_from_the_top_have_no_positions_of_their_own():
     """Of users of the dynamic Bayesian network no propensities are right, and the held-out sessions tell."""
     data = world()
     log = clicked(data, 10_000, model=DBN.known(0.8))
-    found = tr.clicks.compare_models(log, [PBM(), DBN()], resamples=200)
+    found = tr.clicks.compare_models(log, [PBM(), DBN()], n_resamples=200)
     assert found.names[0] == "DBN"
     assert found.gains[0] > found.gains[found.names.index("PBM")]
 
@@ -393,15 +395,15 @@ def test_feature_vectors_join_positions_that_documents_do_not():
     rng = np.random.default_rng(0)
     rows = np.tile([["q", "a", 1], ["q", "b", 2], ["r", "c", 1], ["r", "d", 2]], (200, 1))
     log = ClickLog.of(rows[:, 0], rows[:, 1], rows[:, 2].astype(int), rng.random(800) < 0.4)
-    assert not harvested(log, resamples=2).identified[1]
-    found = tr.clicks.propensities(log, "regression-em", data, linear, resamples=2)
+    assert not harvested(log, n_resamples=2).identified[1]
+    found = tr.clicks.propensities(log, "regression-em", data, linear, n_resamples=2)
     assert found.identified.all()
     assert found.graph.edges[0].pairs == 2
 
 
 def test_trust_needs_two_documents_between_positions():
     one = ClickLog.of(["q"] * 4, list("abac"), [1, 2, 2, 1], [1, 0, 1, 0], session=[0, 0, 1, 1])
-    found = tr.clicks.propensities(one, "trust", resamples=2)
+    found = tr.clicks.propensities(one, "trust", n_resamples=2)
     assert found.identified.tolist() == [True, False]
     assert np.isnan(found.values[1])
     assert np.isnan(found.offsets[1])
@@ -413,7 +415,7 @@ def test_trust_needs_two_documents_between_positions():
 def test_models_beside_the_rates():
     data = world()
     log = clicked(data, 6_000)
-    found = tr.clicks.compare_models(log, {"by position": PBM(), "DBN": DBN()}, holdout=0.25, seed=3, resamples=300)
+    found = tr.clicks.compare_models(log, {"by position": PBM(), "DBN": DBN()}, holdout=0.25, seed=3, n_resamples=300)
     assert set(found.names) == {"by position", "DBN", "GlobalCTR", "RankCTR", "DocumentCTR"}
     assert found.sessions == (1_500, 40)
     assert found.names[0] == "by position"
@@ -439,7 +441,7 @@ def test_models_beside_the_rates():
 
 def test_what_a_model_holds_for_impossible_is_told():
     log = clicked(world(), 1_000)
-    found = tr.clicks.compare_models(log, [tr.clicks.Cascade()], resamples=10)
+    found = tr.clicks.compare_models(log, [tr.clicks.Cascade()], n_resamples=10)
     assert found.names[-1] == "Cascade"
     assert found.log_likelihoods[-1] == -np.inf
     assert "impossible" in str(found)

@@ -89,7 +89,7 @@ def test_intervals_contain_the_uncertainty_of_propensities_estimated_from_the_sa
     found = evaluate(data.X[:, 1], log, data, "dcg@3")
 
     def plugged_in(part):
-        given = tr.clicks.propensities(part, resamples=2)
+        given = tr.clicks.propensities(part, n_resamples=2)
         return evaluate(data.X[:, 1], part, data, "dcg@3", propensities=given)
 
     known = plugged_in(log)

@@ -362,7 +362,7 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
     ranker = tr.LinearRanker("Squared")
     for method in ("regression-em", "dual"):
         with pytest.warns(UnidentifiedWarning, match=rf"contradict these propensities \({method}\)"):
-            learned = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), resamples=5)
+            learned = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), n_resamples=5)
         assert (learned.intervals.high[1:] < LOOKS[1:5]).all()
     with pytest.warns(UnidentifiedWarning, match="contradict these"):
         estimate = tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learned)
@@ -379,7 +379,7 @@ def test_what_is_right_is_hardly_ever_contradicted():
         data, log, *_ = good_logger(0.0, seed, 100)
         wrong += bool(contradiction(curves_of(LOOKS[:5], log), log, seed))
         if seed < 2:  # here the features tell all there is
-            assert tr.clicks.propensities(log, "regression-em", data, tr.LinearRanker(l2=1e-6), resamples=2)
+            assert tr.clicks.propensities(log, "regression-em", data, tr.LinearRanker(l2=1e-6), n_resamples=2)
     assert wrong <= binom.ppf(0.999, 10, 0.01)
 
 
@@ -472,13 +472,13 @@ def test_candidates_are_compared_at_the_level_of_all_together():
     data, liked = world(0)
     log, current = served(data, liked), data.X[:, 0]
     new = {"better": liked, "same": data.X[:, 1], "worse": -liked}
-    found = tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS, slices=np.arange(100) % 2)
+    found = tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS, slice_by=np.arange(100) % 2)
     assert found.names == ("better", "current")
     assert found.decision == LAUNCH
     assert found.n_candidates == 3
     alone = {
         name: tr.clicks.launch(
-            log, data, scores, current, k=3, propensities=LOOKS, confidence=1 - 0.05 / 3, slices=np.arange(100) % 2
+            log, data, scores, current, k=3, propensities=LOOKS, confidence=1 - 0.05 / 3, slice_by=np.arange(100) % 2
         )
         for name, scores in new.items()
     }
@@ -628,7 +628,7 @@ def test_what_else_is_told():
     log = served(data, liked, 4_000)
     log = replace(log, columns={**log.columns, "version": np.full(log.n_impressions, "abc", dtype=object)})
     found = tr.clicks.launch(
-        log, data, new, old, propensities=LOOKS, slices="device", reference=data, version="def0", confidence=0.9
+        log, data, new, old, propensities=LOOKS, slice_by="device", reference=data, version="def0", confidence=0.9
     )
     assert [one.name for one in found.slices] == ["0", "1"]
     both = sum(one.gain.value * one.sessions for one in found.slices) / found.sessions

@@ -87,7 +87,7 @@ def test_cascades_are_simulated_too(data):
 
 @pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain"])
 def test_harvests_are_unbiased_and_their_intervals_hold_the_truth(method, data):
-    found = [harvested(turns(data, seed=seed), method, resamples=40, seed=seed) for seed in range(8)]
+    found = [harvested(turns(data, seed=seed), method, n_resamples=40, seed=seed) for seed in range(8)]
     values = np.array([one.values for one in found])
     spread = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     assert (np.abs(values.mean(axis=0) - TRUTH)[1:] < 4 * spread[1:] + 0.01).all()
@@ -97,7 +97,7 @@ def test_harvests_are_unbiased_and_their_intervals_hold_the_truth(method, data):
 
 def test_randomization_uses_the_sessions_that_were_shuffled(data):
     log = turns(data, 40_000, exploration=0.5)
-    found = harvested(log, "randomization", resamples=60)
+    found = harvested(log, "randomization", n_resamples=60)
     chosen = log.columns["explored"]
     rate = [log.clicks[chosen & (log.position == k)].mean() for k in range(1, 5)]
     np.testing.assert_allclose(found.values, np.array(rate) / rate[0])
@@ -107,16 +107,16 @@ def test_randomization_uses_the_sessions_that_were_shuffled(data):
 def test_lists_that_nothing_says_were_shuffled_are_looked_at(data):
     shuffled = turns(data, 4_000, exploration=1.0)
     bare = replace(shuffled, columns={})
-    found = [harvested(log, "randomization", resamples=2).values for log in (shuffled, bare)]
+    found = [harvested(log, "randomization", n_resamples=2).values for log in (shuffled, bare)]
     np.testing.assert_array_equal(*found)
     with pytest.warns(UnidentifiedWarning, match=r"not all lists of this log were shuffled.* column 'explored'"):
-        harvested(replace(turns(data, 4_000), columns={}), "randomization", resamples=2)
+        harvested(replace(turns(data, 4_000), columns={}), "randomization", n_resamples=2)
     alone = replace(simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4), columns={})
-    one = harvested(alone, "randomization", resamples=2)
+    one = harvested(alone, "randomization", n_resamples=2)
     assert one.identified.tolist() == [True, False, False, False]
     assert np.isnan(one.values[1:]).all()
     few = shuffled.select(np.unique(shuffled.session_query, return_index=True)[1])  # each query once: nothing is joined
-    assert harvested(few, "randomization", resamples=2).identified.all()  # and yet they were shuffled, as is told
+    assert harvested(few, "randomization", n_resamples=2).identified.all()  # and yet they were shuffled, as is told
 
 
 def test_shuffled_lists_look_shuffled_whatever_their_lengths_and_popularity():
@@ -134,7 +134,7 @@ def turns_of_two(data, seed, **options):
 
 def test_one_deterministic_ranker_tells_nothing(data):
     log = simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4)
-    found = harvested(log, resamples=5)
+    found = harvested(log, n_resamples=5)
     assert found.identified.tolist() == [True, False, False, False]
     assert np.isnan(found.values[1:]).all()
     assert "positions 2, 3, 4 to the first, so the log cannot say" in str(found)
@@ -149,7 +149,7 @@ def test_the_graph_counts_what_joins_positions():
     assert found.components == ((1, 2, 3), (4,))
     two = graph(ClickLog.of(["q"] * 4, list("abba"), [1, 2, 1, 2], [0] * 4))
     assert [two.joined(documents).tolist() for documents in (2, 3)] == [[True, True], [True, False]]
-    pivot = harvested(log, "pivot", resamples=3)
+    pivot = harvested(log, "pivot", n_resamples=3)
     assert pivot.identified.tolist() == [True, True, False, False]
 
 
@@ -162,7 +162,7 @@ def test_all_pairs_is_exact_where_rates_are():
     click = np.concatenate([np.arange(1000) < clicks for _, _, clicks in rows])
     log = ClickLog.of(np.zeros(len(click)), document, position, click, session=np.arange(len(click)))
     for method in ("all-pairs", "pivot", "chain"):
-        np.testing.assert_allclose(harvested(log, method, resamples=2).values, p, atol=1e-3)
+        np.testing.assert_allclose(harvested(log, method, n_resamples=2).values, p, atol=1e-3)
 
 
 def test_refusals(data):
@@ -188,12 +188,12 @@ def silent(data, position, kept=0):
 @pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomization"])
 def test_a_position_without_clicks_is_0_and_has_no_upper_end(method, data):
     log = silent(data, 4)
-    found = tr.clicks.propensities(log, method, resamples=20)
+    found = tr.clicks.propensities(log, method, n_resamples=20)
     low, high = found.intervals
     assert (found.values[3], low[3], high[3]) == (0, 0, np.inf)
     assert (found.values[:3] > 0).all()
     assert np.isfinite(high[:3]).all()
-    assert "[0.000, ∞]" in str(tr.clicks.check(log, resamples=20).table().text())
+    assert "[0.000, ∞]" in str(tr.clicks.check(log, n_resamples=20).table().text())
 
 
 def test_a_position_with_one_click_is_not_taken_for_a_wide_one(data):
@@ -204,10 +204,10 @@ def test_a_position_with_one_click_is_not_taken_for_a_wide_one(data):
 @pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "trust"])
 def test_nothing_can_be_compared_with_a_first_position_without_clicks(method, data):
     log = silent(data, 1)
-    found = tr.clicks.propensities(log, method, resamples=5)
+    found = tr.clicks.propensities(log, method, n_resamples=5)
     assert np.isnan(found.values[1:]).all()
     assert "was clicked at the first position" in str(found)
-    assert "wide-intervals" not in [one.code for one in tr.clicks.check(log, resamples=5).findings]
+    assert "wide-intervals" not in [one.code for one in tr.clicks.check(log, n_resamples=5).findings]
 
 
 def test_a_least_propensity_makes_up_for_one_of_0(data):
@@ -226,5 +226,5 @@ def test_a_fit_of_all_pairs_that_does_not_come_to_rest_says_so(data, monkeypatch
     log = turns(data, 300)
     monkeypatch.setattr(intervention_harvesting, "_MAX_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="all-pairs did not converge: too few clicks connect") as told:
-        harvested(log, resamples=5)
+        harvested(log, n_resamples=5)
     assert len(told) == 1  # of the log itself, and not of every draw from it

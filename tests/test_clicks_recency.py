@@ -27,7 +27,7 @@ from toprank.clicks.log import left_out_in_turn
 from toprank.clicks.policies import ranks_of
 from toprank.clicks.recency import latest, recent, span_of, times_of, weights_by_age
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance import effective_sample
+from toprank.significance import effective_sample_size
 
 LOOKS = np.array([1, 0.6, 0.4, 0.3])
 NOISE, DAY = 0.1, 86_400.0
@@ -134,8 +134,8 @@ def test_propensities_of_late_sessions_are_found_where_positions_changed(method)
         logs.append((log, place / 2, (place + 1) / 2, place))
     log = one_after_the_other(*logs)
     log = replace(log, columns={**log.columns, "explored": np.ones(log.n_impressions, dtype=bool)})
-    found = tr.clicks.propensities(log, method, resamples=2, half_life="5d")
-    whole = tr.clicks.propensities(log, method, resamples=2)
+    found = tr.clicks.propensities(log, method, n_resamples=2, half_life="5d")
+    whole = tr.clicks.propensities(log, method, n_resamples=2)
     np.testing.assert_allclose(found.values, LOOKS, atol=0.06)
     assert np.abs(whole.values - LOOKS).max() > 0.1
     assert "half as much for every 5 days" in found.summary
@@ -152,7 +152,7 @@ def test_what_stood_where_long_ago_bends_no_propensities(method):
             data, liked, PBM.known(LOOKS), 60_000, k=4, relevance=liked, noise=NOISE, exploration=explored, seed=place
         )
         logs.append((log, place / 2, (place + 1) / 2, place))
-    found = tr.clicks.propensities(one_after_the_other(*logs), method, resamples=2, half_life="10d")
+    found = tr.clicks.propensities(one_after_the_other(*logs), method, n_resamples=2, half_life="10d")
     np.testing.assert_allclose(found.values, LOOKS, atol=0.03)
 
 
@@ -170,8 +170,8 @@ def test_contexts_and_age_go_together():
     device = np.where(part == "0", np.where(np.arange(log.n_sessions) % 2 == 0, "desk", "phone"), "desk")
     device[part == "2"] = "phone"
     log = replace(log, columns={**log.columns, "device": device[log.session]})
-    found = tr.clicks.propensities(log, context="device", resamples=20, half_life="5d")
-    whole = tr.clicks.propensities(log, context="device", resamples=20)
+    found = tr.clicks.propensities(log, context="device", n_resamples=20, half_life="5d")
+    whole = tr.clicks.propensities(log, context="device", n_resamples=20)
     for row, name in enumerate(found.names):
         np.testing.assert_allclose(found.values[row], late[name], atol=0.05)
         assert np.abs(whole.values[row] - late[name]).max() > 0.08
@@ -349,7 +349,7 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     )
     assert thin.decision == CANNOT_BE_TOLD
     assert "effective sample" in thin.summary
-    assert effective_sample(np.full(7, 0.3)) == pytest.approx(7)
+    assert effective_sample_size(np.full(7, 0.3)) == pytest.approx(7)
     json.dumps(found.to_dict(), allow_nan=False)
     assert any("half as much for every 10 days" in one for one in found.grounds)
 
@@ -444,7 +444,7 @@ def test_models_are_compared_by_weighted_sessions_as_by_them_repeated():
     """Users who stop gave way to users who do not: by their ages, the sessions say so."""
     data, before, _ = world(1, 60)
     log = steady(data, before, 600)
-    models = tr.clicks.compare_models(log, [tr.clicks.PBM(), tr.clicks.DBN()], resamples=2)
+    models = tr.clicks.compare_models(log, [tr.clicks.PBM(), tr.clicks.DBN()], n_resamples=2)
     held, times = models.held_out, np.random.default_rng(0).integers(1, 4, models.held_out.n_sessions)
     again = np.repeat(np.arange(held.n_sessions), times)
     weighed = replace(models, held_out=replace(held, weights=times * 1.0))
@@ -459,8 +459,8 @@ def test_models_are_compared_by_weighted_sessions_as_by_them_repeated():
 def test_the_least_propensity_goes_by_how_many_sessions_of_equal_weight_would_tell_as_much():
     data, before, _ = world(1, 20)
     log, _ = recent(steady(data, before, 2_000), "10d", None)
-    assert curves_of(None, log).least == pytest.approx(10 / np.sqrt(effective_sample(log.weights)))
-    assert effective_sample(log.weights) < 0.5 * log.n_sessions
+    assert curves_of(None, log).least == pytest.approx(10 / np.sqrt(effective_sample_size(log.weights)))
+    assert effective_sample_size(log.weights) < 0.5 * log.n_sessions
 
 
 def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bounds_too():
@@ -473,7 +473,7 @@ def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bo
     times = np.random.default_rng(0).integers(1, 6, log.n_sessions)
     weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
     one, other, plain = (
-        tr.clicks.launch(shown, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS, k=2, slices="half", minimum=1)
+        tr.clicks.launch(shown, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS, k=2, slice_by="half", minimum=1)
         for shown in (weighed, repeated, log)
     )
     assert one.reach[1] > 0 > one.reach[0]

@@ -15,10 +15,10 @@ import toprank as tr
 from toprank.cli.commands import app
 from toprank.clicks.online_tests import _variance, ab, interleaved_release
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance import always_half_width, ratio_p
+from toprank.significance import confidence_sequence_half_width, sample_ratio_p
 
 
-def peeked(draw, share, runs, n, seed, width=always_half_width, variance=_variance):
+def peeked(draw, share, runs, n, seed, width=confidence_sequence_half_width, variance=_variance):
     """In how many runs an interval of the difference ever left out 0, looking after every unit from the 60th on."""
     alarms = 0
     for run in range(runs):
@@ -77,7 +77,7 @@ def test_a_small_arm_that_has_not_seen_what_is_rare_and_dear_is_not_found_to_be_
 def test_half_widths_are_those_of_the_mixture():
     """At its ends the likelihood ratio, mixed over normal effects by quadrature, is 1/α."""
     for variance, units in ((0.01, 100), (2.0, 5_000), (1e-6, 1e6)):
-        half = float(always_half_width(variance, units, 0.95))
+        half = float(confidence_sequence_half_width(variance, units, 0.95))
         spread = np.sqrt(variance * 8 * units / 5_000)
         effects = np.linspace(-12, 12, 200_001) * spread
         density = np.exp(-0.5 * (effects / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
@@ -89,7 +89,7 @@ def test_intervals_are_as_much_wider_as_the_page_says():
     for keys, ratio in ((30, 8.2), (100, 4.6), (1_000, 2.0), (10_000, 1.5), (1_000_000, 1.8)):
         r = 8 * keys / 2 / 5_000
         assert round(np.sqrt((1 + 1 / r) * np.log((1 + r) / 0.05**2)) / 1.96, 1) == ratio
-        assert round(float(always_half_width(1, keys / 2)) / 1.96, 1) == ratio
+        assert round(float(confidence_sequence_half_width(1, keys / 2)) / 1.96, 1) == ratio
 
 
 def test_sample_ratios_are_a_mixture_of_binomials_and_hold_at_all_looks():
@@ -97,14 +97,14 @@ def test_sample_ratios_are_a_mixture_of_binomials_and_hold_at_all_looks():
         a, b = 100 * share, 100 * (1 - share)
         mixed = betaln(a + count, b + total - count) - betaln(a, b)
         plain = count * np.log(share) + (total - count) * np.log1p(-share)
-        assert ratio_p(count, total, share) == pytest.approx(min(1, np.exp(plain - mixed)))
+        assert sample_ratio_p(count, total, share) == pytest.approx(min(1, np.exp(plain - mixed)))
     runs, alarms = 300, 0
     for run in range(runs):
         counts = np.cumsum(np.random.default_rng(run).random(2_000) < 0.05)
-        alarms += min(ratio_p(count, n, 0.05) for n, count in enumerate(counts.tolist(), 1)) < 0.05
+        alarms += min(sample_ratio_p(count, n, 0.05) for n, count in enumerate(counts.tolist(), 1)) < 0.05
     assert alarms <= binom.ppf(0.999, runs, 0.05)
-    assert ratio_p(5, 5, 1.0) == 1
-    assert ratio_p(4, 5, 1.0) == 0
+    assert sample_ratio_p(5, 5, 1.0) == 1
+    assert sample_ratio_p(4, 5, 1.0) == 0
 
 
 # ---- splits ----
@@ -264,7 +264,7 @@ def test_before_the_first_session_of_an_arm_it_is_too_early(there, arms, tmp_pat
 def test_an_arm_that_stays_without_sessions_is_a_broken_assignment():
     found = ab(of_arm("old", 2_000))
     assert found.broken
-    assert found.ratio_p == pytest.approx(ratio_p(0, sum(found.units), 0.05), rel=1e-6)
+    assert found.ratio_p == pytest.approx(sample_ratio_p(0, sum(found.units), 0.05), rel=1e-6)
     with pytest.raises(DataError, match="The log has the arms old, but two are compared"):
         ab(replace(log := of_arm("old", 50), columns={**log.columns, "share": np.ones(log.n_impressions)}))
 

@@ -17,7 +17,7 @@ from toprank.clicks.log import ClickLog, left_out_in_turn, redrawn
 from toprank.clicks.model_comparison import ComparedModels, model_named
 from toprank.clicks.policies import Metric, ranks_of
 from toprank.errors import DataError, ToprankError, UnknownNameError
-from toprank.significance import Interval, jackknife, means_without, redrawn_interval
+from toprank.significance import Interval, bootstrap_t_interval, jackknife, leave_one_out_means
 from toprank.significance.resampling import jackknife_interval, second_order_interval
 
 
@@ -103,18 +103,18 @@ def test_a_team_draft_has_as_many_documents_as_are_asked_for_and_there_are(k):
 def test_intervals_of_draws_by_hand():
     drawn = [np.array([1.0, 4.0, np.nan]), np.array([2.0, np.nan, np.nan]), np.array([6.0, 8.0, 1.0])]
     value = np.array([3.0, 5.0, 1.0])
-    low, high = redrawn_interval(value, drawn, 5, 0.9)
+    low, high = bootstrap_t_interval(value, drawn, 5, 0.9)
     spread = np.sqrt([5 / 4 * np.var([1, 2, 6], ddof=1), 5 / 4 * np.var([4, 8], ddof=1)])
     wide = t.ppf(0.95, [2, 1]) * spread
     np.testing.assert_allclose([low[:2], high[:2]], [value[:2] - wide, value[:2] + wide])
     assert np.isnan([low[2], high[2]]).all()  # one draw tells nothing of the spread
-    few_low, _ = redrawn_interval(value[:1], [one[:1] for one in drawn], 2, 0.9)
+    few_low, _ = bootstrap_t_interval(value[:1], [one[:1] for one in drawn], 2, 0.9)
     assert few_low[0] == pytest.approx(3 - t.ppf(0.95, 1) * np.sqrt(2 * np.var([1, 2, 6], ddof=1)))
 
 
 def test_ratios_have_intervals_by_factors_where_all_is_above_nothing():
     drawn = [np.array([1.0, 0.0, 0.0]), np.array([4.0, 2.0, 0.0])]
-    low, high = redrawn_interval(np.array([2.0, 1.0, 0.0]), drawn, 4, 0.5, ratios=True)
+    low, high = bootstrap_t_interval(np.array([2.0, 1.0, 0.0]), drawn, 4, 0.5, log_scale=True)
     factor = np.exp(t.ppf(0.75, 1) * np.sqrt(4 / 3 * np.var(np.log([1, 4]), ddof=1)))
     assert (low[0], high[0]) == (pytest.approx(2 / factor), pytest.approx(2 * factor))
     wide = t.ppf(0.75, 1) * np.sqrt(4 / 3 * np.var([0, 2], ddof=1))
@@ -133,7 +133,7 @@ def second_order(values, of, confidence=0.95):
 
 def test_the_second_order_interval_of_a_mean_is_the_jackknife_and_that_of_its_square_is_unbiased():
     values = np.random.default_rng(0).normal(2.0, size=20)
-    plain = jackknife_interval(values.mean(), means_without(values, np.ones(20)), np.full(20, 0.05), 0.95)
+    plain = jackknife_interval(values.mean(), leave_one_out_means(values, np.ones(20)), np.full(20, 0.05), 0.95)
     linear = second_order(values, lambda mean: mean)
     assert [linear.value, *linear] == pytest.approx([plain.value, *plain])
     assert second_order(values, np.square).value == pytest.approx(values.mean() ** 2 - values.var(ddof=1) / 20)
@@ -151,7 +151,7 @@ def test_the_second_order_interval_misses_a_curved_estimate_on_both_sides_alike(
         values = rng.normal(0, 2.0, n)
         low, high = second_order(values, np.exp)
         below, above = below + (high < 1), above + (low > 1)
-        rests = np.exp(means_without(values, np.ones(n)))
+        rests = np.exp(leave_one_out_means(values, np.ones(n)))
         plain_below += jackknife_interval(np.exp(values.mean()), rests, np.full(n, 1 / n), 0.95).high < 1
     most = binom.ppf(0.999, runs, 0.025)
     assert below <= most
@@ -161,14 +161,14 @@ def test_the_second_order_interval_misses_a_curved_estimate_on_both_sides_alike(
 
 def test_the_jackknife_by_hand():
     values, weights = np.array([0.1, 0.3, 0.2, 0.9]), np.array([1.0, 2.0, 3.0, 2.0])
-    rests = means_without(values, weights)
+    rests = leave_one_out_means(values, weights)
     keep = [np.arange(4) != left for left in range(4)]
     np.testing.assert_allclose(rests, [np.average(values[one], weights=weights[one]) for one in keep])
     shares = weights / weights.sum()
     error = np.sqrt(3 / 4 * ((rests - rests.mean()) ** 2).sum())
     wide = t.ppf(0.975, 1 / (shares**2).sum() - 1) * error
     np.testing.assert_allclose([*jackknife(0.4, rests, shares, 0.95)], [0.4 - wide, 0.4 + wide])
-    assert means_without(values[:1], weights[:1]).tolist() == []
+    assert leave_one_out_means(values[:1], weights[:1]).tolist() == []
     assert np.isnan([*jackknife(0.4, np.empty(0), np.ones(1), 0.95)]).all()
     lopsided = np.array([0.99, 0.01])  # at least one degree of freedom
     low, _ = jackknife(0.0, np.array([0.0, 2.0]), lopsided, 0.5)
@@ -274,7 +274,7 @@ def test_some_sessions_are_left_on_both_sides(share, what):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"holdout": 0.0}, {"holdout": 1.0}, {"resamples": 1}, {"confidence": 0.0}, {"confidence": 1.0}]
+    "wrong", [{"holdout": 0.0}, {"holdout": 1.0}, {"n_resamples": 1}, {"confidence": 0.0}, {"confidence": 1.0}]
 )
 def test_limits_of_compared_models(wrong):
     with pytest.raises(ToprankError, match=f"^{next(iter(wrong))} must be"):

@@ -283,10 +283,10 @@ def test_more_clicks_mend_noise_and_never_a_wrong_model_which_other_sessions_bet
     for sessions in (3_000, 60_000):
         options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2}
         log = tr.clicks.simulate(data, -data.X[:, 1], model, sessions, **options)
-        looked = tr.clicks.propensities(log, "randomization", resamples=2)
+        looked = tr.clicks.propensities(log, "randomization", n_resamples=2)
         errors.append(np.abs(correct(log, data, "affine", curves_of(looked, log)).relevance - liked).mean())
     few = log.select(np.arange(10_000))
-    likeliest = tr.clicks.compare_models(few, [PBM(), tr.clicks.DBN()], resamples=2).names[0]
+    likeliest = tr.clicks.compare_models(few, [PBM(), tr.clicks.DBN()], n_resamples=2).names[0]
     assert likeliest == users
     if users == "PBM":
         assert errors[1] < errors[0] / 2

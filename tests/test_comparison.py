@@ -18,7 +18,7 @@ from toprank.evaluation import compare, compare_values
 from toprank.evaluation.runs import evaluate_run
 from toprank.evaluation.scores import evaluate
 
-FAST = {"flips": 2000, "resamples": 500}
+FAST = {"n_permutations": 2000, "n_resamples": 500}
 
 
 def values(n=60, **shifts):
@@ -49,9 +49,9 @@ class TestNumbers:
         found = compare_values(given, test=test, correction=correction, seed=3, **FAST)
         family = [(x, y, m) for x, y in combinations("abc", 2) for m in ("ndcg@10", "map")]
         assert [(d.a, d.b, d.metric) for d in found.differences] == family
-        assert found.family == 6
+        assert found.n_tests == 6
         function = {"randomization": sig.randomization_test, "t": sig.t_test, "wilcoxon": sig.wilcoxon}[test]
-        options = {"flips": 2000, "seed": 3} if test == "randomization" else {}
+        options = {"n_permutations": 2000, "seed": 3} if test == "randomization" else {}
         p = [function(given[x][m], given[y][m], **options).p for x, y, m in family]
         adjust = {"holm": sig.holm, "bonferroni": sig.bonferroni, "none": np.array}[correction]
         assert [d.p for d in found.differences] == p
@@ -68,7 +68,7 @@ class TestNumbers:
         assert (d.a, d.b, d.n, d.test) == ("new", "old", 60, "randomization")
         assert (d.mean_a, d.mean_b) == (pytest.approx(a.mean()), pytest.approx(b.mean()))
         assert d.difference == pytest.approx(a.mean() - b.mean())
-        assert d.interval == sig.bootstrap_interval(a, b, confidence=0.9, resamples=500)
+        assert d.interval == sig.bootstrap_interval(a, b, confidence=0.9, n_resamples=500)
         assert d.effect_size == sig.effect_size(a, b).d
         assert (d.wins, d.ties, d.losses) == sig.win_tie_loss(a, b)
         assert d.queries_needed == sig.queries_needed(a, b, power=0.9, alpha=0.1 / 2)
@@ -335,7 +335,7 @@ class TestWriting:
     def test_dict_is_json(self, found):
         plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         assert plain["systems"] == list(self.names)
-        assert plain["family"] == len(plain["differences"]) == 8
+        assert plain["n_tests"] == len(plain["differences"]) == 8
         assert (plain["convention"], plain["correction"], plain["seed"]) == ("standard", "holm", 0)
         for one, d in zip(plain["differences"], found.differences, strict=True):
             assert one["p_adjusted"] == d.p_adjusted
@@ -371,7 +371,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "option",
-        [{"baseline": "z"}, {"test": "randomization"}, {"correction": "hulm"}, {"lower_is_better": ["mapp"]}],
+        [{"baseline": "z"}, {"test": "randomisation"}, {"correction": "hulm"}, {"lower_is_better": ["mapp"]}],
     )
     def test_unknown_names(self, option):
         with pytest.raises(
@@ -381,8 +381,8 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "option",
-        [{"confidence": 95}, {"confidence": 0.4}, {"margin": 0}, {"power": 1}, {"power": 0.01}, {"flips": 0},
-         {"resamples": -1}, {"seed": -1}, {"seed": 0.5}],
+        [{"confidence": 95}, {"confidence": 0.4}, {"margin": 0}, {"power": 1}, {"power": 0.01}, {"n_permutations": 0},
+         {"n_resamples": -1}, {"seed": -1}, {"seed": 0.5}],
     )  # fmt: skip
     def test_options_before_any_work(self, option, ranking):
         data, scores = ranking

@@ -32,7 +32,7 @@ def values(systems=("new", "old"), metrics=("ndcg",), n_queries=40, convention="
 
 
 def comparison(*differences, **more):
-    settings = {"values": values(), "flips": 1000, "resamples": 500, "seed": 7} | more
+    settings = {"values": values(), "n_permutations": 1000, "n_resamples": 500, "seed": 7} | more
     statistics, more = ComparisonOptions.split(settings)
     return Comparison(differences=differences or (DIFFERENCE,), statistics=statistics, **more)
 
@@ -83,7 +83,7 @@ def test_the_winner_has_the_better_mean(means, lower, winner):
 @pytest.mark.parametrize(
     "wrong",
     [{"test": "z"}, {"correction": "fdr"}, {"confidence": 0.5}, {"confidence": 1.0}, {"margin": 0.0}, {"power": 0.0},
-     {"power": 1.0}, {"power": 0.05}, {"power": 0.03}, {"flips": 0}, {"resamples": 0}, {"seed": -1}],
+     {"power": 1.0}, {"power": 0.05}, {"power": 0.03}, {"n_permutations": 0}, {"n_resamples": 0}, {"seed": -1}],
 )  # fmt: skip
 def test_limits_of_a_plan(wrong):
     with pytest.raises(ToprankError, match=next(iter(wrong))):

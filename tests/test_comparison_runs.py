@@ -18,7 +18,7 @@ from toprank.errors import DataError, FormatError, ToprankError
 from toprank.evaluation import compare_values
 from toprank.report.page import page
 
-FAST = {"flips": 200, "resamples": 200}
+FAST = {"n_permutations": 200, "n_resamples": 200}
 QRELS = {f"q{i}": {f"d{j}": (i * j) % 3 for j in range(1, 8)} for i in range(1, 13)}
 
 
@@ -43,7 +43,7 @@ def test_runs_are_compared_as_their_evaluations_are():
     alone = {name: tr.evaluate_run(QRELS, run, ["ndcg@10", "map"]) for name, run in runs.items()}
     expected = compare_values(alone, **FAST)
     assert found == expected
-    assert (found.convention, found.queries, found.missing, found.omissions) == ("trec_eval", len(QRELS), {}, ())
+    assert (found.convention, found.queries, found.unanswered, found.omissions) == ("trec_eval", len(QRELS), {}, ())
 
 
 def test_whatever_holds_runs_and_judgments_is_taken(folder):
@@ -80,7 +80,7 @@ def test_missing_queries_follow_the_rule(first, second):
         assert found.differences[0].n == found.queries == len(QRELS)
         for name, run in runs.items():
             assert found.means[name]["map"] == pytest.approx(tr.evaluate_run(QRELS, run, "map", **options).mean["map"])
-        assert found.missing == {name: tuple(sorted(of)) for name, of in (("one", first), ("two", second)) if of}
+        assert found.unanswered == {name: tuple(sorted(of)) for name, of in (("one", first), ("two", second)) if of}
 
 
 def test_the_rule_is_the_conventions():
@@ -90,8 +90,8 @@ def test_the_rule_is_the_conventions():
         "one lacks 2 queries (q3, q4) of 12 judged; left out (the option complete counts 0).",
         "two answers query q99 without judgments; left out.",
     )
-    assert left_out.missing == {"one": ("q3", "q4")}
-    assert left_out.to_dict()["missing"] == {"one": ["q3", "q4"]}
+    assert left_out.unanswered == {"one": ("q3", "q4")}
+    assert left_out.to_dict()["unanswered"] == {"one": ["q3", "q4"]}
     for text in (str(left_out), left_out.to_markdown(), left_out.to_latex()):
         assert "one lacks 2 queries" in text
     zero = tr.compare(runs, QRELS, "map", convention="standard", **FAST)
@@ -163,7 +163,7 @@ def test_a_report_of_other_options_is_refused():
     comparison = tr.compare(runs, QRELS, complete=True, **FAST)
     for options in ({}, {"complete": True}):
         page = tr.report.from_comparison(comparison, QRELS, runs, **options)
-        assert page.parts[0].comparison.missing == {"one": ("q3",)}
+        assert page.parts[0].comparison.unanswered == {"one": ("q3",)}
     with pytest.raises(DataError, match="other data, scores or options"):
         tr.report.from_comparison(comparison, QRELS, runs, complete=False)
     for other in ({**runs, "two": run_of(3)}, runs):
@@ -254,27 +254,27 @@ def test_runs_that_cannot_be_written_leave_the_file_alone(tmp_path, change, word
 def test_runs_are_compared_in_slices_by_the_ids_of_their_queries():
     runs = {"one": run_of(1), "two": run_of(2, without=("q3",))}
     language = {q: "de" if int(q[1:]) % 2 else "en" for q in reversed(QRELS)}
-    found = tr.compare(runs, QRELS, "ndcg@10", by=language, least=2, **FAST)
+    found = tr.compare(runs, QRELS, "ndcg@10", slice_by=language, min_queries=2, **FAST)
     for name in ("de", "en"):
         part = {q: of for q, of in QRELS.items() if language[q] == name}
         alone = tr.compare(runs, part, "ndcg@10", **FAST)
         [row] = found.slices[name]
         assert (row.n, row.difference) == (alone.differences[0].n, pytest.approx(alone.differences[0].difference))
-    assert found.missing == {"two": ("q3",)}
+    assert found.unanswered == {"two": ("q3",)}
     with pytest.raises(DataError, match=r"no value to slice by for query q7; give one for each"):
-        tr.compare(runs, QRELS, by={q: word for q, word in language.items() if q != "q7"}, **FAST)
+        tr.compare(runs, QRELS, slice_by={q: word for q, word in language.items() if q != "q7"}, **FAST)
     for by in ("language", list(language.values())):
-        with pytest.raises(DataError, match=r"by=\{query id: value\}"):
-            tr.compare(runs, QRELS, by=by, **FAST)
+        with pytest.raises(DataError, match=r"slice_by=\{query id: value\}"):
+            tr.compare(runs, QRELS, slice_by=by, **FAST)
     values = {name: {"map": [0.1, 0.2, 0.3 + place]} for place, name in enumerate("ab")}
     with pytest.raises(DataError, match="have no ids"):
-        compare_values(values, by={"q1": "de"}, **FAST)
+        compare_values(values, slice_by={"q1": "de"}, **FAST)
 
 
 def test_runs_have_no_columns_to_slice_by(folder):
     assert (
-        "--slices goes with DATA"
-        in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--slices", "x", status=2).stderr
+        "--slice-by goes with DATA"
+        in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--slice-by", "x", status=2).stderr
     )
 
 

@@ -292,10 +292,10 @@ def test_names_that_are_no_misspelling_are_not_suggested():
 
 def test_the_first_judge_has_the_name_of_its_file(tmp_path):
     grades = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 1, "b": 0}}
-    assert tr.judges(grades, {"model": grades}).names == ("reference", "model")
+    assert tr.judge_agreement(grades, {"model": grades}).names == ("reference", "model")
     (tmp_path / "gpt.qrels").write_text("q1 0 a 1\nq1 0 b 0\n")
     (tmp_path / "people.qrels").write_text("q1 0 a 1\nq1 0 b 1\n")
-    assert tr.judges(tmp_path / "gpt.qrels", str(tmp_path / "people.qrels")).names == ("gpt", "people")
+    assert tr.judge_agreement(tmp_path / "gpt.qrels", str(tmp_path / "people.qrels")).names == ("gpt", "people")
 
 
 def test_a_run_that_lacks_judged_queries_says_so(tmp_path):
@@ -382,7 +382,7 @@ def test_latex_names_the_packages_that_it_needs():
     scores = {f"system {number}": data.X[:, number] for number in range(3)}
     narrow = tr.evaluate(scores["system 0"], data, "ndcg@10").to_latex()
     assert narrow.startswith("% Put \\usepackage{booktabs} into the preamble.\n")
-    wide = tr.compare(scores, data, [f"ndcg@{k}" for k in range(1, 12)], by="head:documents", least=2)
+    wide = tr.compare(scores, data, [f"ndcg@{k}" for k in range(1, 12)], slice_by="head:documents", min_queries=2)
     assert wide.to_latex().startswith("% Put \\usepackage{booktabs,graphicx} into the preamble.\n")
     assert wide.to_latex().count("\\usepackage") == 1
 

@@ -111,7 +111,7 @@ def test_data_that_a_user_holds_out_have_the_form_of_a_division():
     given, drawn = DividedData.given(train, held_out, "given"), Division.holdout(np.arange(12) < 3, "drawn").on(DATA)
     for divided, n_held_out in ((given, None), (drawn, 3)):
         assert (divided.is_folded, divided.n_held_out) == (False, n_held_out)
-        [round] = divided.for_choosing().rounds
+        [round] = divided.for_selection().rounds
         assert round.valid is round.held_out
         assert not set(round.train.qids.tolist()) & set(round.held_out.qids.tolist())
     found = given.cross_fit(lambda train, valid: (train, valid), lambda model, part: part)

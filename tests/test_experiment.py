@@ -35,7 +35,7 @@ from toprank.experiment.provenance import described, key_of
 from toprank.experiment.running import Progress
 from toprank.experiment.spec import entries_of
 from toprank.experiment.store import CellStore
-from toprank.significance import two_level_interval
+from toprank.significance import crossed_random_effects_interval
 
 DATA = tr.synthetic(n_queries=45, n_documents=(2, 12), n_features=4, n_grades=3, seed=1)
 PAIR = ["LeastSquares", "RankNet-linear"]
@@ -105,7 +105,7 @@ def test_a_cell_is_what_select_chooses(results):
             cell = results.cell("data", fold.name, system)
             assert cell.options == chosen.options
             assert (cell.valid, cell.metric) == (chosen.value, chosen.metric)
-            assert [row["valid"] for row in cell.tried] == [row["value"] for row in chosen.trials]
+            assert [row["valid"] for row in cell.candidates] == [row["value"] for row in chosen.trials]
             assert cell.fingerprints == {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
             np.testing.assert_array_equal(results.scores("data", fold.name, system), chosen.ranker.predict(fold.test))
 
@@ -130,7 +130,7 @@ def test_poisoned_test_labels_change_no_choice_and_no_score(threads):
     asked = {name: options.get(name, name) for name in names}
     clean, dirty = (experiment(asked, data, threads=threads).run() for data in (honest, poisoned))
     for one, other in zip(clean.cells, dirty.cells, strict=True):
-        assert (one.options, one.valid, one.tried) == (other.options, other.valid, other.tried)
+        assert (one.options, one.valid, one.candidates) == (other.options, other.valid, other.candidates)
         assert one.key != other.key  # nothing came from a cache
         np.testing.assert_array_equal(
             clean.scores(None, one.fold, one.system), dirty.scores(None, other.fold, other.system)
@@ -177,7 +177,7 @@ def test_fractional_labels_above_zero_are_relevant():
 def test_processes_and_threads_give_the_same_bits(tmp_path):
     asked = {"LeastSquares": "LeastSquares", "trees": ("LambdaMART", {"n_trees": 5, "row_fraction": 0.5})}
     alone = experiment(asked, threads=1).run()
-    together = experiment(asked, threads=2, folder=tmp_path).run()
+    together = experiment(asked, threads=2, cache_dir=tmp_path).run()
     assert alone.per_query.equals(together.per_query)
     assert [cell.key for cell in alone.cells] == [cell.key for cell in together.cells]
 
@@ -196,7 +196,7 @@ def test_a_ranker_is_fitted_as_it_is():
 
 
 def test_what_is_chosen_by():
-    results = experiment(["LeastSquares"], select_by="map", select_convention="letor4").run()
+    results = experiment(["LeastSquares"], selection_metric="map", selection_convention="letor4").run()
     fold = tr.folds(DATA, 3)[0]
     chosen = tr.grid_search("LeastSquares", fold.train, fold.valid, metric="map", convention="letor4")
     cell = results.cells[0]
@@ -206,14 +206,14 @@ def test_what_is_chosen_by():
 
 def test_select_by_leaves_given_rankers_alone(tmp_path, computed):
     path = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map", convention="letor4")
-    results = experiment({"path": path}, select_by="ndcg@3", folder=tmp_path).run()
+    results = experiment({"path": path}, selection_metric="ndcg@3", cache_dir=tmp_path).run()
     fold = tr.folds(DATA, 3)[0]
     fitted = tr.LinearRanker("ListNet", l2=[1.0, 0.1], metric="map", convention="letor4").fit(
         fold.train, valid=fold.valid
     )
     cell = results.cells[0]
     assert (cell.metric, cell.convention, cell.valid) == ("map", "letor4", fitted.training_["valid"]["map"])
-    experiment({"path": path}, folder=tmp_path).run()
+    experiment({"path": path}, cache_dir=tmp_path).run()
     assert len(computed) == 3
 
 
@@ -230,7 +230,7 @@ def test_a_given_ranker_keeps_its_seed_unless_seeds_are_asked_for():
     seeds = {cell.system: cell.seed for cell in results.cells}
     assert seeds == {"s7": 7, "s8": 8, "loss": 9, "by name": 0}
     assert results.seeds == (7, 8, 9, 0)
-    assert results.repeats == 1
+    assert results.n_seeds == 1
     assert "seeds" not in str(results)
     assert len(results.pooled()) == 4
     asked = experiment({name: given[name] for name in ("s7", "s8")}, seeds=3).run()
@@ -239,16 +239,18 @@ def test_a_given_ranker_keeps_its_seed_unless_seeds_are_asked_for():
 
 
 def test_a_convention_of_ones_own_to_choose_by(tmp_path, computed):
-    own = replace(tr.metrics.CONVENTIONS["letor4"], name="mine", blank="skip")
-    for select_convention, fits in ((own, 3), (own, 0), (replace(own, blank="one"), 3)):
+    own = replace(tr.metrics.CONVENTIONS["letor4"], name="mine", no_relevant="skip")
+    for selection_convention, fits in ((own, 3), (own, 0), (replace(own, no_relevant="one"), 3)):
         del computed[:]
-        results = experiment(["LeastSquares"], folder=tmp_path, select_by="ndcg@5", select_convention=select_convention)
+        results = experiment(
+            ["LeastSquares"], cache_dir=tmp_path, selection_metric="ndcg@5", selection_convention=selection_convention
+        )
         cell = results.run().cells[0]
         assert len(computed) == fits
         fold = tr.folds(DATA, 3)[0]
-        chosen = tr.grid_search("LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=select_convention)
+        chosen = tr.grid_search("LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=selection_convention)
         assert (cell.convention, cell.valid, cell.options) == ("mine", chosen.value, chosen.options)
-    together = experiment(["LeastSquares"], select_by="ndcg@5", select_convention=own, threads=2).run()
+    together = experiment(["LeastSquares"], selection_metric="ndcg@5", selection_convention=own, threads=2).run()
     assert together.cells[0].convention == "mine"
 
 
@@ -270,13 +272,13 @@ def test_seeds_go_to_those_that_draw():
     rows = results.seed_values()["random"]
     assert {fold: of.shape[0] for fold, of in rows.items()} == dict.fromkeys(rows, 2)
     means = [np.mean([of[seed].mean() for of in rows.values()]) for seed in (0, 1)]
-    assert results.seed_spread() == {"random": pytest.approx(np.std(means, ddof=1)), "plain": None, "fixed": None}
+    assert results.seed_std() == {"random": pytest.approx(np.std(means, ddof=1)), "plain": None, "fixed": None}
     assert f" ± {np.std(means, ddof=1):.4f}" in str(results)
     plain = results.seed_values()["plain"]
     [with_seeds, without] = [
         next(d for d in results.compare(baseline="plain").differences if d.a == name) for name in ("random", "fixed")
     ]
-    expected = two_level_interval([rows[fold] - plain[fold] for fold in rows])
+    expected = crossed_random_effects_interval([rows[fold] - plain[fold] for fold in rows])
     assert with_seeds.interval == expected
     assert "bootstrap" in without.interval.detail or without.interval.detail != expected.detail
 
@@ -308,14 +310,14 @@ def test_who_draws(system, draws):
 
 
 def test_a_finished_experiment_costs_no_training(tmp_path, computed):
-    first = experiment(folder=tmp_path).run()
+    first = experiment(cache_dir=tmp_path).run()
     assert len(computed) == 6
-    again = experiment(folder=tmp_path).run()
-    other = experiment(folder=tmp_path, metrics=("err@5", "rr"), conventions=("letor4", "sklearn")).run()
+    again = experiment(cache_dir=tmp_path).run()
+    other = experiment(cache_dir=tmp_path, metrics=("err@5", "rr"), conventions=("letor4", "sklearn")).run()
     assert len(computed) == 6
     assert again.per_query.equals(first.per_query)
     assert other.metrics == ("err@5", "rr")
-    more = experiment([*PAIR, "RankCosine"], folder=tmp_path).run()
+    more = experiment([*PAIR, "RankCosine"], cache_dir=tmp_path).run()
     assert len(computed) == 9
     assert more.pooled()["LeastSquares"] == first.pooled()["LeastSquares"]
 
@@ -323,14 +325,14 @@ def test_a_finished_experiment_costs_no_training(tmp_path, computed):
 def test_a_cell_depends_on_everything_that_its_scores_depend_on(tmp_path, computed):
     def fits(*arguments, **options):
         del computed[:]
-        experiment(*arguments, folder=tmp_path, **options).run()
+        experiment(*arguments, cache_dir=tmp_path, **options).run()
         return len(computed)
 
     system = replace(systems.get("LambdaMART"), options={"n_trees": 2})
     assert fits([system]) == 3
     assert fits([system]) == 0
-    assert fits([system], select_by="map") == 3
-    assert fits([system], select_convention="letor4") == 3
+    assert fits([system], selection_metric="map") == 3
+    assert fits([system], selection_convention="letor4") == 3
     assert fits([system], seeds=(1,)) == 3
     assert fits({"another name": (system, {})}) == 0
     assert fits([replace(system, idea="the same in other words")]) == 0
@@ -363,14 +365,14 @@ def test_one_thing_under_two_names_is_computed_once(computed):
 
 
 def test_a_damaged_cell_is_computed_again(tmp_path, computed):
-    first = experiment(folder=tmp_path).run()
+    first = experiment(cache_dir=tmp_path).run()
     keys = [cell.key for cell in first.cells]
     (tmp_path / "cells" / f"{keys[0]}.json").write_text("{")
     (tmp_path / "cells" / f"{keys[1]}.npy").write_bytes(b"")
     CellStore(tmp_path)._file(keys[2], ".npy").unlink()
     np.save(tmp_path / "cells" / f"{keys[3]}.npy", np.zeros(3))
     del computed[:]
-    again = experiment(folder=tmp_path).run()
+    again = experiment(cache_dir=tmp_path).run()
     assert sorted(computed) == sorted(keys[:4])
     assert again.per_query.equals(first.per_query)
 
@@ -598,7 +600,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, slow, monkeypatch):
         from slow_rankers import Slow
         from toprank.experiment import Experiment
         data = {str(tmp_path / "data.toprank-data")!r}
-        Experiment(data, {{"a": Slow(0), "b": Slow(1)}}, n_folds=5, threads=2, folder={str(tmp_path / "run")!r}).run()
+        systems = {{"a": Slow(0), "b": Slow(1)}}
+        Experiment(data, systems, n_folds=5, threads=2, cache_dir={str(tmp_path / "run")!r}).run()
     """)  # no `if __name__ == "__main__"`: nobody runs the script a second time
     process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "SLOW_SECONDS": "1"})
     try:
@@ -616,7 +619,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, slow, monkeypatch):
     assert 2 <= len(done) < 10
     (tmp_path / "log").write_text("")
     again = experiment(
-        {"a": slow.Slow(0), "b": slow.Slow(1)}, tmp_path / "data.toprank-data", n_folds=5, folder=tmp_path / "run"
+        {"a": slow.Slow(0), "b": slow.Slow(1)}, tmp_path / "data.toprank-data", n_folds=5, cache_dir=tmp_path / "run"
     ).run()
     assert len(fits(tmp_path)) == 10 - len(done)
     assert all((tmp_path / "run" / "cells" / f"{key}.json").stat().st_mtime_ns == time for key, time in done.items())
@@ -636,12 +639,12 @@ def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(tmp_path, slow, monkeypat
     finger = threading.Thread(target=press)
     finger.start()
     with pytest.raises(KeyboardInterrupt, match=r"Stopped: \d of 6 cells.* are in .*run; the same run there goes on"):
-        experiment(asked, threads=2, folder=tmp_path / "run").run()
+        experiment(asked, threads=2, cache_dir=tmp_path / "run").run()
     finger.join()
     assert not any(alive(int(pid)) for _, pid in fits(tmp_path))
     assert not list((tmp_path / "tmp").iterdir())
     monkeypatch.setenv("SLOW_SECONDS", "0")
-    assert len(experiment(asked, folder=tmp_path / "run").run().cells) == 6
+    assert len(experiment(asked, cache_dir=tmp_path / "run").run().cells) == 6
 
 
 class Stubborn(Plain):
@@ -655,7 +658,7 @@ class Stubborn(Plain):
 
 def test_what_a_solver_saves_from_ctrl_c_is_no_result(tmp_path):
     with pytest.raises(KeyboardInterrupt, match="goes on from them"):
-        experiment({"stubborn": Stubborn()}, folder=tmp_path).run()
+        experiment({"stubborn": Stubborn()}, cache_dir=tmp_path).run()
     assert not list((tmp_path / "cells").iterdir())
     with pytest.raises(KeyboardInterrupt, match="Nothing was kept"):
         experiment({"stubborn": Stubborn()}).run()
@@ -663,7 +666,7 @@ def test_what_a_solver_saves_from_ctrl_c_is_no_result(tmp_path):
 
 def test_a_system_that_fails_does_not_end_the_others(tmp_path):
     unlucky = tr.folds(DATA, 3)[0].test.qids[0]
-    results = experiment({"bad": Column(fails=unlucky), "good": Plain()}, folder=tmp_path).run()
+    results = experiment({"bad": Column(fails=unlucky), "good": Plain()}, cache_dir=tmp_path).run()
     folds = [fold.name for fold in tr.folds(DATA, 3) if unlucky in fold.train.qids]
     assert 0 < len(folds) < 3
     assert [(one.system, one.fold) for one in results.failures] == [("bad", fold) for fold in folds]
@@ -788,7 +791,7 @@ def test_a_query_that_one_system_lacks_is_told(results):
 
 
 def test_a_folder_is_enough_to_go_on(tmp_path):
-    experiment(folder=tmp_path / "run", keep_models=True).run()
+    experiment(cache_dir=tmp_path / "run", save_models=True).run()
     os.rename(tmp_path / "run", tmp_path / "moved")
     back = Results.read(tmp_path / "moved")
     fold = tr.folds(DATA, 3)[1]
@@ -802,9 +805,9 @@ def test_a_folder_is_enough_to_go_on(tmp_path):
 
 
 def test_experiments_in_one_folder_keep_their_results(tmp_path):
-    first = experiment(["LeastSquares"], folder=tmp_path).run()
-    second = experiment(["RankNet-linear"], folder=tmp_path, metrics="map").run()
-    experiment(["RankNet-linear"], folder=tmp_path, metrics="map").run()  # the same again: no further file
+    first = experiment(["LeastSquares"], cache_dir=tmp_path).run()
+    second = experiment(["RankNet-linear"], cache_dir=tmp_path, metrics="map").run()
+    experiment(["RankNet-linear"], cache_dir=tmp_path, metrics="map").run()  # the same again: no further file
     assert str(Results.read(tmp_path)) == str(second)
     files = sorted(tmp_path.glob("results-*.parquet"))
     assert {str(Results.read(file)) for file in files} == {str(first), str(second)}
@@ -831,7 +834,7 @@ def test_the_command_is_what_was_typed(program, shown, monkeypatch):
 def test_probabilities_and_weights_are_kept(tmp_path):
     grades = tr.ExpectedGainRanker(l2=0.1)
     given = {"grades": grades, "linear": tr.LinearRanker("ListNet", l2=0.1), "trees": tr.TreeRanker(n_trees=3)}
-    results = experiment(given, folder=tmp_path).run()
+    results = experiment(given, cache_dir=tmp_path).run()
     fold = tr.folds(DATA, 3)[0]
     fitted = grades.fit(fold.train, valid=fold.valid)
     relevance = results.relevance(None, "Fold1", "grades")
@@ -847,14 +850,14 @@ def test_probabilities_and_weights_are_kept(tmp_path):
 
 
 def test_models_are_kept_when_asked_for(tmp_path, computed):
-    results = experiment(["LeastSquares"], folder=tmp_path).run()
-    with pytest.raises(FileError, match="keep_models=True"):
+    results = experiment(["LeastSquares"], cache_dir=tmp_path).run()
+    with pytest.raises(FileError, match="save_models=True"):
         results.ranker(None, "Fold1", "LeastSquares")
-    experiment(["LeastSquares"], folder=tmp_path, keep_models=True).run()
-    experiment(["LeastSquares"], folder=tmp_path, keep_models=True).run()
-    experiment(["LeastSquares"], folder=tmp_path).run()
+    experiment(["LeastSquares"], cache_dir=tmp_path, save_models=True).run()
+    experiment(["LeastSquares"], cache_dir=tmp_path, save_models=True).run()
+    experiment(["LeastSquares"], cache_dir=tmp_path).run()
     assert len(computed) == 6  # once without, once with
-    foreign = experiment({"foreign": Plain()}, folder=tmp_path, keep_models=True)
+    foreign = experiment({"foreign": Plain()}, cache_dir=tmp_path, save_models=True)
     assert len(foreign.run().cells) == 3  # cannot be saved, and says so
     assert "not kept" in json.loads((tmp_path / "cells" / f"{foreign.run().cells[0].key}.json").read_text())["model"]
     assert len(computed) == 9
@@ -1011,9 +1014,9 @@ def test_datasets_of_every_kind(tmp_path):
         ((DATA, ["RankSVM"]), {"seeds": ()}, DataError, "seeds"),
         ((DATA, ["RankSVM"]), {"seeds": (1, 1)}, DataError, "twice"),
         ((DATA, ["RankSVM"]), {"seeds": (-1,)}, DataError, "0 or more"),
-        ((DATA, ["RankSVM"]), {"select_by": "ncdg"}, UnknownNameError, "ndcg"),
+        ((DATA, ["RankSVM"]), {"selection_metric": "ncdg"}, UnknownNameError, "ndcg"),
         ((DATA, ["RankSVM"]), {"baseline": "RankSMV"}, UnknownNameError, "RankSVM"),
-        ((DATA, ["RankSVM"]), {"folder": __file__}, FileError, "is a file"),
+        ((DATA, ["RankSVM"]), {"cache_dir": __file__}, FileError, "is a file"),
         ((DATA, ["RankSVM"]), {"threads": 0}, DataError, "threads"),
     ],
 )
@@ -1046,9 +1049,9 @@ def test_files_that_are_not_results(tmp_path, results):
     with pytest.raises(FormatError, match="does not hold the results"):
         Results.read(tmp_path / "data.parquet")
     bare = Results(results.per_query, results.cells, [], results.provenance)
-    with pytest.raises(FileError, match="folder="):
+    with pytest.raises(FileError, match="cache_dir="):
         bare.scores(None, "Fold1", "LeastSquares")
-    bare.folder = tmp_path
+    bare.cache_dir = tmp_path
     with pytest.raises(FileError, match="run the experiment again"):
         bare.scores(None, "Fold1", "LeastSquares")
     with pytest.raises(FileError, match="run the experiment again"):

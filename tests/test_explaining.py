@@ -419,7 +419,7 @@ def test_importance_against_a_loop(linear):
         expected = np.asarray(before) - np.mean(after, axis=0)
         np.testing.assert_allclose(found.per_query[place], expected, atol=1e-12)
         assert found.importances[place] == pytest.approx(np.mean(expected))
-        low, high = tr.significance.bootstrap_interval(found.per_query[place], resamples=2000, seed=3)
+        low, high = tr.significance.bootstrap_interval(found.per_query[place], n_resamples=2000, seed=3)
         assert (found.intervals.low[place], found.intervals.high[place]) == (low, high)
     raw = [tr.significance.randomization_test(row, seed=3).p for row in found.per_query]
     np.testing.assert_array_equal(found.p, tr.significance.holm(raw))

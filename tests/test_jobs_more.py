@@ -163,14 +163,14 @@ def test_letor_folds_are_cross_validated_from_a_folder(tmp_path, monkeypatch):
         parts = tr.split(tr.synthetic(n_queries=60, n_features=4, seed=0), seed=number)
         for name, part in zip(("train", "vali", "test"), parts, strict=True):
             tr.write(part, f"set/Fold{number}/{name}.txt")
-    results = tr.Experiment("set", ["LeastSquares", "ListNet"], metrics="ndcg@10", folder="runs", threads=1).run()
+    results = tr.Experiment("set", ["LeastSquares", "ListNet"], metrics="ndcg@10", cache_dir="runs", threads=1).run()
     assert results.folds() == ("Fold1", "Fold2", "Fold3")
     fold = tr.folds("set")[1]
     chosen = tr.grid_search("ListNet", fold.train, fold.valid)
     expected = tr.evaluate(chosen.ranker.predict(fold.test), fold.test).mean["ndcg@10"]
     assert results.by_fold()["ListNet"]["Fold2"] == pytest.approx(expected)
-    systems = ("--systems", "LeastSquares,ListNet", "-m", "ndcg@10", "--threads", "1", "--folder", "runs")
-    told = json.loads(toprank("cv", "set", *systems, "--slices", "head:documents", "--json", "-q").stdout)
+    systems = ("--systems", "LeastSquares,ListNet", "-m", "ndcg@10", "--threads", "1", "--cache-dir", "runs")
+    told = json.loads(toprank("cv", "set", *systems, "--slice-by", "head:documents", "--json", "-q").stdout)
     of = told["datasets"]["set"]["conventions"]["standard"]
     assert of["mean_of_fold_means"]["ndcg@10"] == pytest.approx(results.fold_means())
     assert of["pooled_comparison"]["by"]["column"] == "head:documents"

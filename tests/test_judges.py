@@ -66,7 +66,7 @@ def test_agreement_is_that_of_scikit_learn_and_of_the_definition(seed, level):
     query, table = drawn(seed)
     human, *others = (qrels_of(query, column) for column in table.T)
     for weights in ("linear", "quadratic"):
-        found = tr.judges(human, {"a": others[0], "b": others[1]}, weights=weights, level=level)
+        found = tr.judge_agreement(human, {"a": others[0], "b": others[1]}, weights=weights, level=level)
         for one, column in zip(found.agreements, table.T[1:], strict=True):
             both = ~np.isnan(table[:, 0]) & ~np.isnan(column)
             pair = table[both, 0].astype(int), column[both].astype(int)
@@ -84,7 +84,7 @@ def test_alpha_of_the_example_in_krippendorffs_own_text():
     human, *others = (qrels_of(np.zeros(12, dtype=int), column) for column in table.T)
     known = {"nominal": 0.743, "ordinal": 0.815, "interval": 0.849}
     for level, value in known.items():
-        found = tr.judges(human, dict(zip("bcd", others, strict=True)), level=level)
+        found = tr.judge_agreement(human, dict(zip("bcd", others, strict=True)), level=level)
         assert round(found.alpha, 3) == value
         assert found.alpha_interval is None  # one query has no spread
 
@@ -92,11 +92,11 @@ def test_alpha_of_the_example_in_krippendorffs_own_text():
 def test_perfect_opposite_and_empty_agreement():
     query = np.repeat(np.arange(4), 5)
     grades = np.tile([0.0, 1.0, 0.0, 1.0, 1.0], 4)
-    same = tr.judges(qrels_of(query, grades), {"twin": qrels_of(query, grades)})
+    same = tr.judge_agreement(qrels_of(query, grades), {"twin": qrels_of(query, grades)})
     assert (same.agreements[0].kappa, same.alpha, same.agreements[0].same) == (1.0, 1.0, 1.0)
     assert list(same.agreements[0].kappa_interval) == [1.0, 1.0]
-    assert tr.judges(qrels_of(query, grades), {"other": qrels_of(query, 1 - grades)}).agreements[0].kappa < 0
-    dull = tr.judges(qrels_of(query, 0 * grades), {"dull": qrels_of(query, 0 * grades)})
+    assert tr.judge_agreement(qrels_of(query, grades), {"other": qrels_of(query, 1 - grades)}).agreements[0].kappa < 0
+    dull = tr.judge_agreement(qrels_of(query, 0 * grades), {"dull": qrels_of(query, 0 * grades)})
     assert (dull.alpha, dull.agreements[0].kappa, dull.agreements[0].kappa_interval) == (None, None, None)
     assert "–" in str(dull)
 
@@ -112,15 +112,15 @@ def test_perfect_opposite_and_empty_agreement():
 )
 def test_what_cannot_be_compared_is_refused(human, others, sentence):
     with pytest.raises(DataError, match=sentence):
-        tr.judges(human, others)
+        tr.judge_agreement(human, others)
 
 
 def test_weights_and_levels_are_named():
     one = {"q": {"a": 1, "b": 0}}
     with pytest.raises(UnknownNameError, match="weights of kappa"):
-        tr.judges(one, {"m": one}, weights="cubic")
+        tr.judge_agreement(one, {"m": one}, weights="cubic")
     with pytest.raises(UnknownNameError, match="level of measurement"):
-        tr.judges(one, {"m": one}, level="ratio")
+        tr.judge_agreement(one, {"m": one}, level="ratio")
 
 
 @pytest.mark.nightly
@@ -136,7 +136,7 @@ def test_intervals_hold_the_agreement_of_all_queries():
         return query, *two
 
     def measures(query, a, b):
-        found = tr.judges(qrels_of(query, a.astype(float)), {"m": qrels_of(query, b.astype(float))})
+        found = tr.judge_agreement(qrels_of(query, a.astype(float)), {"m": qrels_of(query, b.astype(float))})
         [one] = found.agreements
         return {"kappa": one.kappa_interval, "weighted": one.weighted_interval, "alpha": found.alpha_interval}
 
@@ -171,14 +171,16 @@ def test_orders_of_systems_survive_or_do_not():
     upside_down = {q: {d: 2 - g for d, g in of.items()} for q, of in grades.items()}
     rng = np.random.default_rng(1)
     lots = {q: {d: int(rng.integers(0, 3)) for d in of} for q, of in grades.items()}
-    found = tr.judges(grades, {"twin": grades, "contrary": upside_down, "lots": lots}, runs=runs, metrics="ndcg@5,map")
+    found = tr.judge_agreement(
+        grades, {"twin": grades, "contrary": upside_down, "lots": lots}, runs=runs, metrics="ndcg@5,map"
+    )
     of = {(one.judge, one.metric): one for one in found.orders}
     assert len(of) == 6
     for metric in ("ndcg@5", "map"):
         twin, contrary, chance = (of[judge, metric] for judge in ("twin", "contrary", "lots"))
         assert (twin.tau, twin.significant, twin.kept, twin.lost, twin.flipped, twin.gained) == (1.0, 3, 3, 0, 0, 0)
         assert (contrary.tau, contrary.flipped) == (-1.0, 3)
-        assert "contrary prefers poor to good" in " ".join(contrary.flips)
+        assert "contrary prefers poor to good" in " ".join(contrary.reversals)
         assert chance.kept + chance.lost + chance.flipped == chance.significant == 3
         assert chance.lost >= 2
         before, after = twin.means["good"]
@@ -190,11 +192,11 @@ def test_orders_of_systems_survive_or_do_not():
 def test_systems_are_ordered_on_the_queries_that_both_judged():
     grades, runs = collection()
     some = {q: of for q, of in grades.items() if int(q[1:]) % 2}
-    [order] = tr.judges(grades, {"half": some}, runs=runs).orders
+    [order] = tr.judge_agreement(grades, {"half": some}, runs=runs).orders
     assert order.queries == len(some)
     assert order.means["fair"][0] == order.means["fair"][1]
     with pytest.raises(DataError, match="judged no document in common"):
-        tr.judges(grades, {"away": {"x1": {"d0": 1}}}, runs=runs)
+        tr.judge_agreement(grades, {"away": {"x1": {"d0": 1}}}, runs=runs)
 
 
 def judged_by(name, seed=0):
@@ -212,10 +214,10 @@ def test_a_shared_judge_is_told():
         ranker.score(judged_by("ann", seed=1))
         ranker.score(tr.synthetic(n_queries=9, seed=2))
     grades, runs = collection()
-    told = tr.judges(grades, {"gpt": grades, "ann": grades}, runs=runs, trained={"good": ranker}).caveats
+    told = tr.judge_agreement(grades, {"gpt": grades, "ann": grades}, runs=runs, trained={"good": ranker}).caveats
     assert len(told) == 1
     assert told[0].startswith("good was trained on labels of gpt, so labels of gpt are no evidence about it.")
-    assert tr.judges(grades, {"ann": grades}, runs=runs, trained={"good": ranker}).caveats == ()
+    assert tr.judge_agreement(grades, {"ann": grades}, runs=runs, trained={"good": ranker}).caveats == ()
 
 
 def test_judges_from_the_command_line(tmp_path, monkeypatch):
@@ -228,23 +230,23 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
         tr.write_run(tr.data.trec.Run.of(run, name), f"{name}.run")
     judged_by("gpt").to_frame().to_parquet("train.parquet")
     toprank("train", "train.parquet", "--carry", "judge", "--system", "ListNet", "-o", "good.toprank", "-q")
-    words = ["judges", "human.qrels", "gpt.qrels", "--runs", "good.run", "fair.run", "-m", "ndcg@5,map", "-q"]
+    words = ["agreement", "human.qrels", "gpt.qrels", "--runs", "good.run", "fair.run", "-m", "ndcg@5,map", "-q"]
     told = toprank(*words, "--model", "good.toprank").stdout
     assert "against human" in told
     assert "good was trained on labels of gpt" in told
     found = json.loads(toprank(*words, "--json").stdout)
-    expected = tr.judges("human.qrels", {"gpt": "gpt.qrels"}, runs={n: runs[n] for n in ("good", "fair")},
+    expected = tr.judge_agreement("human.qrels", {"gpt": "gpt.qrels"}, runs={n: runs[n] for n in ("good", "fair")},
                          metrics="ndcg@5,map")  # fmt: skip
     assert found == json.loads(json.dumps(expected.to_dict()))
-    assert toprank("judges", "human.qrels", "gpt.qrels", "-q").stdout.startswith("2 judges, 720 documents")
+    assert toprank("agreement", "human.qrels", "gpt.qrels", "-q").stdout.startswith("2 judges, 720 documents")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "good.run").write_bytes((tmp_path / "fair.run").read_bytes())
-    alike = ["judges", "human.qrels", "gpt.qrels", "--runs", "good.run"]
+    alike = ["agreement", "human.qrels", "gpt.qrels", "--runs", "good.run"]
     several = json.loads(toprank(*alike, "old/good.run", "--json").stdout)
     assert [*several["orders"][0]["means"]] == ["good.run", "old/good.run"]
     assert "given twice" in toprank(*alike, "./good.run", status=2).stderr
     assert "two runs" in toprank(*alike, status=2).stderr
-    assert "given twice" in toprank("judges", "human.qrels", "human.qrels", status=2).stderr
+    assert "given twice" in toprank("agreement", "human.qrels", "human.qrels", status=2).stderr
     judged_by("gpt", seed=1).to_frame().to_parquet("test.parquet")
     warned = toprank("evaluate", "test.parquet", "good.toprank", "--carry", "judge", "-m", "ndcg@5").stderr
     assert "labels are of gpt" in warned

@@ -161,7 +161,7 @@ def test_an_affine_gradient_is_claimed_and_right_for_negative_gains(problem):
         close(matrix_of(curvature, scores), numeric_hessian(bound, scores), rtol=1e-5, atol=1e-7)
         assert (curvature.diagonal() >= 0).all()  # boosting divides by it
     if getattr(problem.loss, "gain", None) is not None:
-        worth = Gain.of(problem.loss.gain).table(problem.labels, problem.labels.max())
+        worth = Gain.from_spec(problem.loss.gain).table(problem.labels, problem.labels.max())
         close(loss.on(worth, queries).at(scores).grad, problem.bound().at(scores).grad)
 
 

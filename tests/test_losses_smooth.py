@@ -102,7 +102,7 @@ def test_approx_losses_tend_to_the_metric(metric, seed):
 
 
 def test_a_discount_of_your_own_is_interpolated():
-    own = Discount.of(lambda rank: 1 + np.sqrt(rank))
+    own = Discount.from_spec(lambda rank: 1 + np.sqrt(rank))
     labels, scores, _ = example(3)
     ranked = labels[np.argsort(-scores)]
     expected = sum((2**y - 1) / (1 + math.sqrt(r)) for r, y in enumerate(ranked, start=1))
@@ -116,12 +116,12 @@ def test_a_discount_of_your_own_is_interpolated():
 @pytest.mark.parametrize("name", ["log2", "letor", "reciprocal", "none", "zipf(1.5)"])
 @pytest.mark.parametrize("cut", [None, 3])
 def test_slopes_of_discounts(name, cut):
-    discount = SmoothDiscount(Discount.of(name), cut, 8)
+    discount = SmoothDiscount(Discount.from_spec(name), cut, 8)
     rank, step = np.linspace(1.01, 7.99, 50), 1e-6
     numeric = (discount(rank + step)[0] - discount(rank - step)[0]) / (2 * step)
     np.testing.assert_allclose(discount(rank)[1], numeric, atol=1e-7)
     whole = np.arange(1.0, 9.0)
-    expected = Discount.of(name).weights(8) * (whole <= (cut or 8))
+    expected = Discount.from_spec(name).weights(8) * (whole <= (cut or 8))
     np.testing.assert_allclose(discount(whole)[0], expected, atol=1e-15)
 
 

@@ -120,16 +120,16 @@ def test_blank_queries_under_each_rule():
         assert standard[name][0] == 0.0
         assert one[name][0] == (1.0 if name in ("ndcg@10", "map", "recall@1") else 0.0)
         assert math.isnan(skip.per_query[name][0])
-        assert skip.counted[name] == 1
+        assert skip.n_evaluated[name] == 1
         assert skip.mean[name] == skip.per_query[name][1]
 
 
 def test_conventions_by_name():
-    assert tm.Convention.of("LETOR_CLIPPED").name == "letor-clipped"
-    assert tm.Convention.of("trec-eval").name == tm.Convention.of("trec_eval").name == "trec_eval"
-    assert tm.Convention.of("qin2021") == tm.Convention.of("skip_blank")
+    assert tm.Convention.from_name("LETOR_CLIPPED").name == "letor-clipped"
+    assert tm.Convention.from_name("trec-eval").name == tm.Convention.from_name("trec_eval").name == "trec_eval"
+    assert tm.Convention.from_name("qin2021") == tm.Convention.from_name("skip_blank")
     with pytest.raises(UnknownNameError, match="did you mean 'letor4'"):
-        tm.Convention.of("lettor4")
+        tm.Convention.from_name("lettor4")
 
 
 def test_unjudged_documents():
@@ -207,7 +207,7 @@ def test_a_custom_measure_says_none_to_leave_a_query_out():
     top = tm.Custom("top", lambda labels: labels[0] if labels.any() else None)
     result = te.evaluate([1.0, 2.0, 2.0, 1.0], data, [top], convention="letor4")
     assert result.mean["top"] == 1.0
-    assert result.counted["top"] == 1
+    assert result.n_evaluated["top"] == 1
 
 
 @pytest.mark.parametrize(("value", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), ("x", "'x'")])
@@ -233,7 +233,7 @@ def test_weighted_mean_and_scattered_rows():
 
 def test_every_convention_side_by_side():
     scores, data = random_problem(3)
-    results = te.evaluate_under_all(scores, data, ["ndcg@10"])
+    results = te.evaluate_all_conventions(scores, data, ["ndcg@10"])
     assert list(results) == list(tm.CONVENTIONS)
     assert isinstance(results["trec_eval"], str)  # no document ids: the reason instead of a number
     assert isinstance(results["standard"], te.Evaluation)

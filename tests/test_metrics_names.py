@@ -16,9 +16,9 @@ from toprank.errors import DataError, UnknownNameError
 
 cut = st.none() | st.integers(1, 2000)
 threshold = st.none() | st.sampled_from([1.0, 2.0, 0.5])
-gains = st.none() | st.sampled_from(["linear", "exponential", "err", "exponential/31"]).map(tm.Gain.of)
-gains |= st.lists(st.integers(0, 9), min_size=1, max_size=5).map(tm.Gain.of)
-discounts = st.none() | st.sampled_from(["log2", "letor", "reciprocal", "zipf(1.5)"]).map(tm.Discount.of)
+gains = st.none() | st.sampled_from(["linear", "exponential", "err", "exponential/31"]).map(tm.Gain.from_spec)
+gains |= st.lists(st.integers(0, 9), min_size=1, max_size=5).map(tm.Gain.from_spec)
+discounts = st.none() | st.sampled_from(["log2", "letor", "reciprocal", "zipf(1.5)"]).map(tm.Discount.from_spec)
 measures = st.one_of(
     st.builds(tm.NDCG, cut, gains, discounts, st.sampled_from([None, "zero", "one", "skip"])),
     st.builds(tm.DCG, cut, gains, discounts),
@@ -62,8 +62,8 @@ def test_a_measure_is_a_value_whose_numbers_are_plain(measure):
         ("ndcg_cut_10", tm.NDCG(10)),
         ("ndcg_cut.10", tm.NDCG(10)),
         ("ndcg", tm.NDCG()),
-        ("nDCG(dcg='exp-log2')@10", tm.NDCG(10, tm.Gain.of("exponential"))),
-        ("ndcg@10-", tm.NDCG(10, blank="zero")),
+        ("nDCG(dcg='exp-log2')@10", tm.NDCG(10, tm.Gain.from_spec("exponential"))),
+        ("ndcg@10-", tm.NDCG(10, no_relevant="zero")),
         ("map", tm.AP()),
         ("AP", tm.AP()),
         ("AP(rel=2)@100", tm.AP(100, rel=2.0)),

@@ -75,6 +75,6 @@ def test_undefined_queries_are_left_out_and_counted():
     labels, qid = [1, 0, 1, 1, 2], [1, 1, 2, 2, 3]
     result = te.evaluate([2.0, 1.0, 1.0, 2.0, 1.0], labels, ["pairacc", "t"], qid=qid)
     for name in ("pairacc", "t"):
-        assert result.counted[name] == 1
+        assert result.n_evaluated[name] == 1
         assert result.mean[name] == 1.0
     assert "2 left out" in str(result)

@@ -36,7 +36,7 @@ def expected_output(path):
         ("out.test.aq", "qrels.test", "results.test", {}),
         ("out.test.aqc", "qrels.test", "results.trunc", {"complete": True}),
         ("out.test.aqcM", "qrels.test", "results.trunc", {"complete": True, "max_documents": 100}),
-        ("out.test.aql", "qrels.rel_level", "results.test", {"relevant_from": 2}),
+        ("out.test.aql", "qrels.rel_level", "results.test", {"min_relevance": 2}),
     ],
 )
 def test_trec_evals_own_expected_outputs(output, qrels, run, options):
@@ -123,7 +123,7 @@ def test_the_largest_grade_is_that_of_the_judgments_not_of_the_run():
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        ({"relevant_from": math.nan}, "relevant_from must be a finite number, not nan"),
+        ({"min_relevance": math.nan}, "min_relevance must be a finite number, not nan"),
         ({"max_grade": -1.0}, "max_grade must be a positive number, not -1"),
     ],
 )

@@ -287,7 +287,7 @@ def test_what_could_not_be_read_is_not_written(data, tmp_path):
 def test_a_metric_that_is_a_value_is_saved_by_its_name(data, tmp_path, kind):
     few = {"n_trees": 2} if kind is tr.TreeRanker else {}
     measure, first = tr.metrics.NDCG(5, gain="linear"), tr.metrics.Custom("first", lambda labels: labels[0] / 4)
-    rules = tr.metrics.Convention.of("letor-clipped")
+    rules = tr.metrics.Convention.from_name("letor-clipped")
     for metric, convention in ((measure, "standard"), (first, rules)):
         ranker = kind(metric=metric, convention=convention, **few).fit(data, valid=data.select(range(5)))
         ranker.save(tmp_path / "m.toprank")
@@ -295,7 +295,7 @@ def test_a_metric_that_is_a_value_is_saved_by_its_name(data, tmp_path, kind):
         assert (back.metric, back.convention) == (str(metric), "standard" if metric is measure else "letor-clipped")
         assert back.predict(data).tobytes() == ranker.predict(data).tobytes()
     assert tr.metrics.parse(str(measure)) == measure
-    own = replace(rules, name="mine", blank="one")
+    own = replace(rules, name="mine", no_relevant="one")
     with pytest.raises(DataError, match=r"convention is a Convention.*Name one of toprank's"):
         kind(metric=measure, convention=own, **few).fit(data).save(tmp_path / "m.toprank")
 

@@ -26,8 +26,8 @@ def grouped(n_queries, shift, rng, width=1):
     return of_query, shift + np.sqrt(0.5) * (level + rng.standard_normal((len(of_query), width)))
 
 
-def counted(before, after, queries, resamples=200, seed=0):
-    draws = Draws(queries[0].max() + 1, queries[1].max() + 1, resamples, np.random.default_rng(seed))
+def counted(before, after, queries, n_resamples=200, seed=0):
+    draws = Draws(queries[0].max() + 1, queries[1].max() + 1, n_resamples, np.random.default_rng(seed))
     blocks = tuple(block[of] for block, of in zip(draws.block_of, queries, strict=True))
     columns = zip(before.T, after.T, strict=True)
     return [cells_of(a, b, blocks, draws.blocks) for a, b in columns], draws
@@ -105,7 +105,7 @@ def test_intervals_hold_the_truth_and_a_shift_is_found(shift):
     rng, runs = np.random.default_rng(1), 50
     for run in range(runs):
         (of_a, a), (of_b, b) = grouped(150, 0, rng), grouped(80, shift, rng)
-        [one] = found(measured(a, b, (of_a, of_b), resamples=150, seed=1000 + run))
+        [one] = found(measured(a, b, (of_a, of_b), n_resamples=150, seed=1000 + run))
         for name in inside:
             low, high = getattr(one, f"{name}_interval")
             inside[name] += low <= truth[name] <= high
@@ -122,12 +122,12 @@ def of_kind(kind, n_queries, rng, width=1):
     return of_query, {"query": by_query, "document": own, "both": by_query + own}[kind]
 
 
-def false_alarms(kind, n_queries, runs, width=1, resamples=99):
+def false_alarms(kind, n_queries, runs, width=1, n_resamples=99):
     """In how many runs anything has p ≤ 5 % though nothing has moved: numbers of documents, and a mean of queries."""
     rng, alarms = np.random.default_rng([n_queries, len(kind), width]), 0
     for run in range(runs):
         (of_a, a), (of_b, b) = (of_kind(kind, n_queries, rng, width) for _ in range(2))
-        cells, draws = counted(a, b, (of_a, of_b), resamples, seed=run)
+        cells, draws = counted(a, b, (of_a, of_b), n_resamples, seed=run)
         of_queries = draws.means_apart([rng.lognormal(size=n_queries) for _ in range(2)])
         tests = [measure(part, draws, confidence=0.95) for part in cells]
         alarms += min(corrected([of_queries, *((test.met, test.by_chance) for test in tests)])) <= 0.05
@@ -298,8 +298,8 @@ def test_refusals(calibrated, parts):
     _, _, reference, new = parts
     with pytest.raises(DataError, match="new data have only one"):
         tr.monitor(calibrated, reference, new.select([0]))
-    with pytest.raises(DataError, match="resamples"):
-        tr.monitor(calibrated, reference, new, resamples=3)
+    with pytest.raises(DataError, match="n_resamples"):
+        tr.monitor(calibrated, reference, new, n_resamples=3)
     with pytest.raises(DataError, match="features"):
         tr.monitor(calibrated, reference, new.replace(X=new.X[:, :3]))
 
@@ -428,7 +428,7 @@ def test_a_feature_may_be_called_score():
     known = {"qid": np.repeat(np.arange(40), 10), "feature_names": ["score", "age"]}
     old, new = (tr.RankingData(rng.normal((shift, 0), size=(400, 2)), **known) for shift in (0.0, 50.0))
     ranker = tr.LinearRanker().fit(old.replace(labels=(old.X[:, 1] > 0).astype(float)))
-    drift = tr.monitor(ranker, old, new, resamples=99)
+    drift = tr.monitor(ranker, old, new, n_resamples=99)
     of_scores, *of_features = drift.cells
     assert [shift.name for shift in drift.features] == ["score", "age"]
     edges = {shift.name: cells.edges for shift, cells in zip(drift.features, of_features, strict=True)}
@@ -441,7 +441,7 @@ def test_a_feature_may_be_called_score():
 
 
 def test_the_plot_of_a_feature_is_that_of_the_page(calibrated, parts):
-    drift = tr.monitor(calibrated, parts[2], moved(parts[3], 1, 9.0), resamples=99)
+    drift = tr.monitor(calibrated, parts[2], moved(parts[3], 1, 9.0), n_resamples=99)
     farthest = drift.features[0].name
     drawn = drift.plot(farthest).svg()
     assert drawn.count('class="curve s') == 4  # two curves, and the key to them
@@ -460,7 +460,7 @@ def test_features_without_names_have_the_numbers_of_their_file(tmp_path):
         ]  # fmt: skip
         (tmp_path / f"{name}.txt").write_text("".join(lines))
     old, new = (tr.read(tmp_path / f"{name}.txt") for name in ("old", "new"))
-    drift = tr.monitor(tr.LinearRanker().fit(old), old, new, resamples=99)
+    drift = tr.monitor(tr.LinearRanker().fit(old), old, new, n_resamples=99)
     assert [shift.name for shift in drift.features if shift.drifted] == ["0"]
     assert drift.alarms[0].startswith("Feature 0 has drifted")
 
@@ -470,14 +470,14 @@ def test_infinite_values_are_refused():
     X = np.array(data.X)
     X[3, 0] = np.inf
     with pytest.raises(DataError, match="holds infinite values"):
-        tr.monitor(tr.TreeRanker(n_trees=3, threads=1).fit(data), data, data.replace(X=X), resamples=99)
+        tr.monitor(tr.TreeRanker(n_trees=3, threads=1).fit(data), data, data.replace(X=X), n_resamples=99)
 
 
 def test_a_shadow_that_does_not_fit_is_named():
     data = tr.synthetic(n_queries=10, n_features=4, seed=0)
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=10, n_features=5, seed=0))
     with pytest.raises(DataError, match=r"^The shadow does not fit the new data\. "):
-        tr.monitor(tr.LinearRanker().fit(data), data, data, shadow=other, resamples=99)
+        tr.monitor(tr.LinearRanker().fit(data), data, data, shadow=other, n_resamples=99)
 
 
 def test_rankers_must_be_fitted():
@@ -491,7 +491,7 @@ def test_rankers_must_be_fitted():
 def test_a_shadow_that_never_disagreed_may_yet():
     data = tr.synthetic(n_queries=40, seed=0)
     ranker = tr.LinearRanker("ListNet").fit(data)
-    found = tr.monitor(ranker, data, data.select(range(20)), shadow=ranker, resamples=99).shadow
+    found = tr.monitor(ranker, data, data.select(range(20)), shadow=ranker, n_resamples=99).shadow
     assert found.other_first == 0
     low, high = found.other_first_interval
     assert low == 0

@@ -262,12 +262,12 @@ def test_gauges_and_frame():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"k": 0}, {"resamples": 98}, {"confidence": 0.0}, {"confidence": 1.0}, {"psi": -1e-9}]
+    "wrong", [{"k": 0}, {"n_resamples": 98}, {"confidence": 0.0}, {"confidence": 1.0}, {"psi": -1e-9}]
 )
 def test_limits_of_what_may_be_asked(wrong):
     data = tr.synthetic(n_queries=2, n_documents=4, n_features=2, seed=0)
     ranker = tr.LinearRanker().fit(data)
-    drift = tr.monitor(ranker, data, data, k=1, resamples=99, confidence=0.5, psi=0)
+    drift = tr.monitor(ranker, data, data, k=1, n_resamples=99, confidence=0.5, psi=0)
     assert drift.queries == (2, 2)
     assert drift.scores.psi == 0
     with pytest.raises(DataError, match=next(iter(wrong))):

@@ -198,8 +198,8 @@ def test_values_of_several_kinds_become_text():
 
 def test_slices_are_shown_the_same_way(data, scores):
     device = [NASTY if place % 3 else "desk" for place in range(data.n_queries)]
-    evaluated = tr.evaluate(scores["first"], data, ["ndcg@10", "map"]).by(device)
-    compared = tr.compare(scores, data, by=device, least=15, flips=200, resamples=200)
+    evaluated = tr.evaluate(scores["first"], data, ["ndcg@10", "map"]).by_slice(device)
+    compared = tr.compare(scores, data, slice_by=device, min_queries=15, n_permutations=200, n_resamples=200)
     for one, table, rows in ((evaluated, evaluated._parts()[0], 2), (compared.slices, compared.slices.table(), 6)):
         page = Page(one._repr_html_())
         assert "script" not in page.seen
@@ -287,7 +287,7 @@ CELLS = {
         scores = {"best": data.expected_gain(), "<b>first</b>": data.X[:, 0]}
         data""",
     "evaluation": "evaluation = tr.evaluate(scores['best'], data, ['ndcg@10', 'map'])\nevaluation",
-    "sliced": "evaluation.by('head:documents', least=2)",
+    "sliced": "evaluation.by_slice('head:documents', min_queries=2)",
     "comparison": "comparison = tr.compare(scores, data)\ncomparison",
     "training": "trees = tr.TreeRanker(n_trees=400, num_leaves=4, early_stopping=None, threads=1, verbose=True)\n"
     "_ = trees.fit(train, valid=valid)",

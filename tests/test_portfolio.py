@@ -14,7 +14,7 @@ from toprank import compute
 from toprank.cli.commands import app
 from toprank.display import progress
 from toprank.errors import DataError, UnknownNameError
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection import automatic, search
 from toprank.model_selection.automatic import _again
 from toprank.model_selection.decision import MOST_MEMBERS, decide
@@ -213,7 +213,7 @@ def trial(name, values, ranker=None):
 
 
 def test_one_that_is_clearly_better_is_taken_alone():
-    judge = Judge(queries_of_three(6), "mrr")
+    judge = BoundMetric(queries_of_three(6), "mrr")
     good, bad = trial("good", [1, 0.9, 1, 0.8, 1, 0.9]), trial("bad", [0.5, 0.3, 0.4, 0.2, 0.5, 0.3])
     decision = decide([good, bad], judge, blend=True)
     assert [one.name for one in decision.order] == ["good", "bad"]
@@ -224,7 +224,7 @@ def test_one_that_is_clearly_better_is_taken_alone():
 
 def test_a_blend_that_is_worse_than_its_best_member_is_not_taken():
     data = queries_of_three(5)
-    judge = Judge(data, "mrr")
+    judge = BoundMetric(data, "mrr")
     a, b = Fixed.on(data, [1.0, 3.0, 0.9]), Fixed.on(data, [1.0, 0.9, 3.0])  # both second; their mean is third
     tried = [trial("a", judge.per_query(a.predict(data)), a), trial("b", [0.625, 0.375, 0.5, 0.5, 0.5], b)]
     decision = decide(tried, judge, blend=True)
@@ -236,7 +236,7 @@ def test_a_blend_that_is_worse_than_its_best_member_is_not_taken():
 
 def test_a_blend_that_is_better_is_taken():
     data = queries_of_three(5)
-    judge = Judge(data, "mrr")
+    judge = BoundMetric(data, "mrr")
     a, b = Fixed.on(data, [2.0, 3.0, 0.0]), Fixed.on(data, [2.0, 0.0, 3.0])  # both second; their mean is first
     tried = [trial("a", judge.per_query(a.predict(data)), a), trial("b", [0.625, 0.375, 0.5, 0.5, 0.5], b)]
     decision = decide(tried, judge, blend=True)
@@ -246,7 +246,7 @@ def test_a_blend_that_is_better_is_taken():
 
 
 def test_the_best_twelve_of_those_that_are_level_are_members():
-    judge, rng = Judge(queries_of_three(8), "mrr"), np.random.default_rng(0)
+    judge, rng = BoundMetric(queries_of_three(8), "mrr"), np.random.default_rng(0)
     tried = sorted((trial(f"t{i}", rng.random(8)) for i in range(40)), key=lambda one: -one.value)
     decision = decide(tried, judge, blend=False)
     level = [tried[0].name]
@@ -257,7 +257,7 @@ def test_the_best_twelve_of_those_that_are_level_are_members():
 
 
 def test_one_query_tells_nothing():
-    judge = Judge(queries_of_three(1), "mrr")
+    judge = BoundMetric(queries_of_three(1), "mrr")
     tried = [trial(name, [value], Fixed.on(judge.data, [1, 0, 0])) for name, value in (("a", 1.0), ("b", 0.1))]
     assert decide(tried, judge, blend=True).weights == [0.5, 0.5]
 

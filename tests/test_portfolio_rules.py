@@ -10,7 +10,7 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection import decision as decision_module
 from toprank.model_selection import portfolio as module
 from toprank.model_selection.automatic import _new_to
@@ -261,7 +261,7 @@ class Scores(tr.LinearRanker):
 def on_queries(n, **placed):
     """Return a judge of n queries with one relevant document of three, and a trial for each list of its places."""
     data = tr.RankingData(np.zeros((3 * n, 1)), np.tile([1, 0, 0], n), queries=tr.Queries.from_sizes([3] * n))
-    judge, trials = Judge(data, "mrr"), []
+    judge, trials = BoundMetric(data, "mrr"), []
     for name, places in placed.items():
         scores = np.concatenate([{1: [2, 1, 0], 2: [1, 2, 0], 3: [0, 1, 2]}[place] for place in places])
         ranker = Scores.fitted(data, scores)

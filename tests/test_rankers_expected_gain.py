@@ -146,7 +146,7 @@ def test_expected_dcg_equals_simulation(truth):
     part = truth.select(np.arange(6))
     P = truth.probabilities[: part.n_documents]
     scores = np.round(truth.expected_gain()[: part.n_documents], 1)  # with ties
-    weights = rank_weights(scores, part.queries, 5, Discount.of("log2"))
+    weights = rank_weights(scores, part.queries, 5, Discount.from_spec("log2"))
     value = expected_dcg(weights, P, np.array([0.0, 1.0, 3.0]), part.queries)
     rng, drawn = np.random.default_rng(0), []
     for _ in range(1500):
@@ -184,7 +184,7 @@ def test_a_ranking_loss_is_no_forecast_until_it_is_calibrated(truth, loss):
     order = np.argsort(ranker.predict(test), kind="stable")
     assert ranker.calibrate(valid) is ranker
     value = ranker.expected_dcg(test)
-    weights = rank_weights(ranker.predict(test), test.queries, 10, Discount.of("log2"))
+    weights = rank_weights(ranker.predict(test), test.queries, 10, Discount.from_spec("log2"))
     known = test.queries.sum(weights * (test.probabilities @ GAINS)).mean()
     assert abs(value.mean.mean() - known) < 0.07 * known  # the level of 120 held-out queries is known to about 3 %
     np.testing.assert_array_equal(np.argsort(ranker.predict(test), kind="stable"), order)  # the order stays
@@ -233,7 +233,7 @@ def test_intervals_hold_where_the_grades_of_a_query_hang_together(shared):
     within = coverage(judged, *value.interval())
     lowest, highest = binom.ppf([0.0005, 0.9995], 600, 0.95) / 600
     assert lowest <= within <= highest + 0.02  # DCG is not continuous: an interval may hold a little more
-    weights = rank_weights(ranker.predict(test), test.queries, 10, Discount.of("log2"))
+    weights = rank_weights(ranker.predict(test), test.queries, 10, Discount.from_spec("log2"))
     alone = expected_dcg(weights, ranker.predict_proba(test), GAINS, test.queries)
     independent = (np.abs(judged - alone.mean) <= 1.96 * alone.deviation).mean()
     assert (independent < lowest) == (shared > 0)
@@ -255,7 +255,8 @@ def test_the_interval_of_the_mean_holds_as_often_as_it_says():
         places = [np.arange(a, a + 40) for a in (first, first + 40)]
         parts, P = [data.select(each) for each in places], [known.select(each).probabilities for each in places]
         weights = [
-            rank_weights(p @ GAINS, part.queries, 10, Discount.of("log2")) for p, part in zip(P, parts, strict=True)
+            rank_weights(p @ GAINS, part.queries, 10, Discount.from_spec("log2"))
+            for p, part in zip(P, parts, strict=True)
         ]
         learned = fit_calibration(P[0], GAINS, parts[0].labels, parts[0].queries, weights[0], by_score=True)
         forecast = expected_dcg(weights[1], learned.probabilities(P[1], GAINS), GAINS, parts[1].queries, learned)
@@ -269,7 +270,7 @@ def test_the_interval_of_the_mean_holds_as_often_as_it_says():
 def test_draws_have_the_moments_that_are_stated(truth, calibration):
     part = truth.select(np.arange(20))
     P = truth.probabilities[: part.n_documents]
-    weights = rank_weights(P @ GAINS, part.queries, 5, Discount.of("log2"))
+    weights = rank_weights(P @ GAINS, part.queries, 5, Discount.from_spec("log2"))
     value = expected_dcg(weights, P, GAINS, part.queries, calibration)
     low, high = simulate(P, weights, GAINS, part.queries, calibration, 0.999)[:2]
     assert (low >= 0).all()

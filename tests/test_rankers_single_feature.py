@@ -8,7 +8,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 import toprank as tr
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.rankers.base import ConvergenceWarning
 from toprank.rankers.early_stopping import LoopStopping
 from toprank.rankers.linear import single_feature
@@ -32,7 +32,7 @@ def valid():
 
 def interrupted_in(monkeypatch, method, number):
     """The keyboard interrupts the `number`-th call of a method of the watch or of a judge."""
-    kind = LoopStopping if method == "note" else Judge
+    kind = LoopStopping if method == "note" else BoundMetric
     call, calls = getattr(kind, method), []
 
     def interrupt(self, *given):

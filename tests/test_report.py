@@ -390,7 +390,7 @@ def many(n_queries, per_query, n_systems, name):
     rng = np.random.default_rng(0)
     systems = [f"system {i}" for i in range(n_systems)]
     values = {s: {"ndcg@10": rng.uniform(size=n_queries)} for s in systems}
-    compared = compare_values(values, convention="standard", baseline=systems[0], flips=10, resamples=10)
+    compared = compare_values(values, convention="standard", baseline=systems[0], n_permutations=10, n_resamples=10)
     n = n_queries * per_query
     documents = JudgedDocuments(
         rng.integers(0, 5, n).astype(float),
@@ -459,7 +459,7 @@ def test_odd_data_can_be_reported():
 def test_more_systems_than_colors_and_panels(data):
     rng = np.random.default_rng(0)
     scores = {f"system {i}": data.labels + rng.normal(0, 1 + i / 4, data.n_documents) for i in range(30)}
-    compared = tr.compare(scores, data, ["ndcg@10"], flips=100, resamples=100)
+    compared = tr.compare(scores, data, ["ndcg@10"], n_permutations=100, n_resamples=100)
     made = tr.report.from_comparison(compared, data, scores)
     assert len(made.parts[0].spreads) == 12
     shown = Read(page(made))
@@ -527,7 +527,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     experiment = tr.Experiment(
         {"one": data}, systems, metrics="ndcg@10,map", conventions=("standard", "letor4"), seeds=(0, 1), n_folds=3,
-        folder=folder, threads=1,
+        cache_dir=folder, threads=1,
     )  # fmt: skip
     return experiment.run(verbose=False)
 

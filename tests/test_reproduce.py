@@ -123,7 +123,7 @@ def small():
         paper="a paper",
         systems={**rows, "ListNet": "RankNet-linear", "other": "ListNet"},
         metrics=("map", "ndcg@1"),
-        select_by="map",
+        selection_metric="map",
         convention="letor3",
         tables=(PublishedTable("Table 1", "owpc-map", metric="map"),),
         claims=(
@@ -269,7 +269,7 @@ def test_output_is_text_markdown_and_json(found):
 
 def test_the_command_on_a_small_set(letor, tmp_path):
     done = toprank(
-        "reproduce", "cs-rglist", "--data", letor, "--sets", "TD2003,NP2004", "--folder", tmp_path, "--quiet"
+        "reproduce", "cs-rglist", "--data", letor, "--sets", "TD2003,NP2004", "--cache-dir", tmp_path, "--quiet"
     )
     assert done.exit_code == 0, done.output
     for title in (

@@ -207,7 +207,7 @@ def test_every_command_that_reads_a_table_for_a_model_uses_its_columns(folder, k
         assert invoked(*words).stdout == invoked(*words, *more).stdout
     assert len(invoked("predict", "m.toprank", "both.parquet").stdout.split()) == N_QUERIES * N_DOCUMENTS
     invoked("export", "m.toprank", "--to", "opensearch", "-o", "m.json", "--check", "both.parquet", "-q")
-    page = invoked("evaluate", "both.parquet", "m.toprank", "--slices", "device", "-q")
+    page = invoked("evaluate", "both.parquet", "m.toprank", "--slice-by", "device", "-q")
     assert "phone" in page.stdout
 
 

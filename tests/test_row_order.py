@@ -353,7 +353,7 @@ def test_training_choosing_and_experiments_are_those_of_the_grouped_rows(tmp_pat
     means = []
     for number, one in enumerate((data, whole)):
         systems = ["LeastSquares", "RankSVM"]
-        results = tr.Experiment(one, systems, n_folds=3, threads=1, folder=tmp_path / str(number)).run()
+        results = tr.Experiment(one, systems, n_folds=3, threads=1, cache_dir=tmp_path / str(number)).run()
         means.append(results.by_fold(None, None, None))
         for fold in results.folds(None):
             found = tr.evaluate(results.scores(None, fold, "RankSVM"), results.test(None, fold), results.metrics[0])

@@ -70,10 +70,10 @@ def test_who_asks_for_the_numbers_never_waits_for_drift_and_it_is_measured_once_
 ):
     over, calls, now = threading.Event(), [], [1000.0]
 
-    def slow(ranker, reference, new, *, resamples):
+    def slow(ranker, reference, new, *, n_resamples):
         calls.append(new.n_queries)
         assert over.wait(PATIENCE)
-        return monitor(ranker, reference, new, resamples=resamples)
+        return monitor(ranker, reference, new, n_resamples=n_resamples)
 
     with serving(folder, "linear", reference=reference) as client:
         monkeypatch.setattr(watching, "monitor", slow)

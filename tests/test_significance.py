@@ -67,7 +67,7 @@ class TestRandomization:
         rng = np.random.default_rng(n)
         differences = np.rint(rng.normal(shift, 3, n)).astype(int)
         differences[differences == 0] = 1
-        p = sig.randomization_test(differences, flips=50_000, seed=3).p
+        p = sig.randomization_test(differences, n_permutations=50_000, seed=3).p
         assert abs(p - exact_p(differences.tolist())) < simulation_error(p, 50_000) + 1e-12
 
     @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 16])
@@ -80,7 +80,7 @@ class TestRandomization:
     def test_twenty_are_enumerated_and_twenty_one_are_sampled(self):
         zeros = np.zeros(50)
         exact = sig.randomization_test(np.concatenate([zeros, np.ones(20)]))
-        sampled = sig.randomization_test(np.concatenate([zeros, np.ones(21)]), flips=3000)
+        sampled = sig.randomization_test(np.concatenate([zeros, np.ones(21)]), n_permutations=3000)
         assert exact.p == 2 / 2**20
         assert exact.n == 70
         assert sampled.p == 1 / 3001
@@ -90,31 +90,34 @@ class TestRandomization:
     def test_default_is_a_hundred_thousand_flips(self):
         assert sig.randomization_test(np.ones(40)).p == 1 / 100_001
 
-    @pytest.mark.parametrize("flips", [1, 2047, 2048, 2049, 10_000])
-    def test_same_bits_on_any_number_of_threads(self, flips):
+    @pytest.mark.parametrize("n_permutations", [1, 2047, 2048, 2049, 10_000])
+    def test_same_bits_on_any_number_of_threads(self, n_permutations):
         differences = np.random.default_rng(5).normal(0.05, 1, 333)
-        found = {sig.randomization_test(differences, flips=flips, seed=9, threads=t).p for t in (1, 2, 3, None)}
+        found = {
+            sig.randomization_test(differences, n_permutations=n_permutations, seed=9, threads=t).p
+            for t in (1, 2, 3, None)
+        }
         assert len(found) == 1
 
     def test_more_flips_continue_fewer(self):
         differences = np.random.default_rng(5).normal(0.05, 1, 100)
         start = stream_start(1, 1)
-        hits = [_sampled_hits(differences, flips, start, 1) for flips in range(2040, 2060)]
+        hits = [_sampled_hits(differences, n_permutations, start, 1) for n_permutations in range(2040, 2060)]
         assert all(later - earlier in (0, 1) for earlier, later in itertools.pairwise(hits))
 
     def test_seeds_differ(self):
         differences = np.random.default_rng(5).normal(0.05, 1, 100)
-        assert len({sig.randomization_test(differences, flips=5000, seed=seed).p for seed in range(8)}) > 4
+        assert len({sig.randomization_test(differences, n_permutations=5000, seed=seed).p for seed in range(8)}) > 4
 
     @given(st.lists(st.integers(-64, 64), min_size=1, max_size=40), st.integers(-300, 300))
     @settings(deadline=None, max_examples=40)
     def test_symmetric_and_free_of_shift_and_scale(self, whole, exponent):
         a, b = np.array(whole) / 64, np.arange(len(whole)) / 64  # dyadic: shifts below are exact
-        p = sig.randomization_test(a, b, flips=2000).p
-        assert sig.randomization_test(b, a, flips=2000).p == p
-        assert sig.randomization_test(a + 3, b + 3, flips=2000).p == p
-        assert sig.randomization_test(np.ldexp(a, exponent), np.ldexp(b, exponent), flips=2000).p == p
-        assert sig.randomization_test(3 * a, 3 * b, flips=2000).p == p
+        p = sig.randomization_test(a, b, n_permutations=2000).p
+        assert sig.randomization_test(b, a, n_permutations=2000).p == p
+        assert sig.randomization_test(a + 3, b + 3, n_permutations=2000).p == p
+        assert sig.randomization_test(np.ldexp(a, exponent), np.ldexp(b, exponent), n_permutations=2000).p == p
+        assert sig.randomization_test(3 * a, 3 * b, n_permutations=2000).p == p
 
     def test_every_sign_pattern_gives_a_valid_p(self):
         """Given |d|, the null distribution is the sign patterns themselves: P(p ≤ α) ≤ α holds exactly."""
@@ -128,7 +131,7 @@ class TestRandomization:
     def test_p_is_valid_under_the_null(self, discrete):
         rng, times = np.random.default_rng(2), 1500
         draw = (lambda: rng.choice([-2, -1, 0, 0, 0, 1, 2], 60)) if discrete else (lambda: rng.normal(size=60))
-        p = np.array([sig.randomization_test(draw(), flips=499, seed=k, threads=1).p for k in range(times)])
+        p = np.array([sig.randomization_test(draw(), n_permutations=499, seed=k, threads=1).p for k in range(times)])
         for alpha in (0.01, 0.05, 0.2, 0.5):
             assert np.mean(p <= alpha) <= alpha + simulation_error(alpha, times)
             if not discrete:  # and not too cautious either
@@ -182,7 +185,7 @@ class TestIntervals:
     @pytest.mark.parametrize("method", ["percentile", "bca"])
     def test_bootstrap_agrees_with_scipy(self, method):
         differences = np.random.default_rng(0).exponential(1, 35) ** 1.5 - 1
-        ours = sig.bootstrap_interval(differences, method=method, resamples=40_000)
+        ours = sig.bootstrap_interval(differences, method=method, n_resamples=40_000)
         kind = "BCa" if method == "bca" else method
         theirs = stats.bootstrap((differences,), np.mean, n_resamples=40_000, method=kind, rng=1).confidence_interval
         width = theirs.high - theirs.low
@@ -217,7 +220,7 @@ class TestIntervals:
         covered = 0
         for k in range(times):
             differences = rng.gamma(2.0, 1.0, 60) * rng.integers(0, 2, 60)  # skewed, half of them zero
-            low, high = sig.bootstrap_interval(differences, method=method, resamples=1000, seed=k, threads=1)
+            low, high = sig.bootstrap_interval(differences, method=method, n_resamples=1000, seed=k, threads=1)
             covered += low <= 1.0 <= high  # the true mean: ½ · 2
         assert 0.90 < covered / times < 0.98
 
@@ -227,7 +230,7 @@ class TestIntervals:
         for k in range(times):
             differences = rng.exponential(1.0, 20)
             intervals = {
-                method: sig.bootstrap_interval(differences, method=method, resamples=500, seed=k, threads=1)
+                method: sig.bootstrap_interval(differences, method=method, n_resamples=500, seed=k, threads=1)
                 for method in METHODS
             } | {"t": sig.t_interval(differences)}
             for method, (low, high) in intervals.items():
@@ -245,7 +248,7 @@ class TestIntervals:
         t = (drawn.mean(axis=1) - sample.mean()) / np.sqrt(variances / n)
         error = sample.std(ddof=1) / math.sqrt(n)
         high, low = sample.mean() - np.quantile(t, [0.15, 0.85]) * error
-        found = sig.bootstrap_interval(sample, confidence=0.7, resamples=200_000)
+        found = sig.bootstrap_interval(sample, confidence=0.7, n_resamples=200_000)
         assert tuple(found) == pytest.approx((low, high), abs=0.02 * error)
 
     @pytest.mark.parametrize("method", METHODS)
@@ -262,7 +265,7 @@ class TestIntervals:
     @example(differences=[1, 0, 0, 0, 0, 0, 0, 0], factor=0.3, shift=1)
     def test_units_and_origin_do_not_matter(self, method, differences, factor, shift):
         values = np.array(differences, dtype=float)
-        options = {"method": method, "resamples": 400, "threads": 1}
+        options = {"method": method, "n_resamples": 400, "threads": 1}
         assume(np.ptp(values) == 0 or np.ptp(values) > 1e-3 * (np.abs(values).max() + abs(shift)))
         expected = np.array(tuple(sig.bootstrap_interval(values, **options)))
         size = np.abs(values).max() + abs(shift)
@@ -282,7 +285,7 @@ class TestIntervals:
         differences = np.zeros(30)
         differences[0] = 1.0
         for method in ("percentile", "bca"):
-            low, high = sig.bootstrap_interval(differences, method=method, confidence=0.9999, resamples=200)
+            low, high = sig.bootstrap_interval(differences, method=method, confidence=0.9999, n_resamples=200)
             assert 0 <= low <= high <= 1
 
     @pytest.mark.parametrize("n", [2, 3, 4])
@@ -290,7 +293,7 @@ class TestIntervals:
         samples = np.random.default_rng(n).normal(0, 1, (400, n))
         for sample in samples[:3]:
             assert tuple(sig.bootstrap_interval(sample)) == tuple(sig.t_interval(sample))
-        intervals = [sig.bootstrap_interval(sample, resamples=200) for sample in samples]
+        intervals = [sig.bootstrap_interval(sample, n_resamples=200) for sample in samples]
         assert np.mean([low <= 0 <= high for low, high in intervals]) > 0.95 - simulation_error(0.05, 400)
         assert "too few" in intervals[0].detail
 
@@ -311,7 +314,7 @@ def population(kind, seed, size=10_000):
     return weights, rng.beta(2, 2, size)
 
 
-def weighted_coverage(kind, n, times, resamples=300, *, anew=False):
+def weighted_coverage(kind, n, times, n_resamples=300, *, anew=False):
     """How often an interval of a weighted mean holds that of the population the queries are drawn from.
 
     Under Zipf's law a tenth of the truth is one query, which hardly a sample holds: in one population its value decides
@@ -324,7 +327,7 @@ def weighted_coverage(kind, n, times, resamples=300, *, anew=False):
             weights, values = population(kind, [n, seed])
         truth = np.average(values, weights=weights)
         drawn = rng.integers(0, size, n)
-        low, high = sig.weighted_interval(values[drawn], weights[drawn], resamples=resamples, seed=seed, threads=1)
+        low, high = sig.weighted_interval(values[drawn], weights[drawn], n_resamples=n_resamples, seed=seed, threads=1)
         held += low <= truth <= high
     return held / times
 
@@ -357,7 +360,7 @@ class TestWeighted:
         interval = sig.weighted_interval(values, weights)
         assert interval.low <= interval.value <= interval.high
         assert interval.value == pytest.approx(values[0])
-        assert sig.effective_sample(weights) == 1.0
+        assert sig.effective_sample_size(weights) == 1.0
 
     @pytest.mark.parametrize("unit", [2.0**-700, 2.0**700])
     @pytest.mark.parametrize("n", [3, 20])
@@ -488,7 +491,7 @@ class TestEquivalence:
     def test_size_where_failures_are_seldom_among_noise(self, n, share, size):
         rng, times = np.random.default_rng(n), 1000
         samples = size * (rng.random((times, n)) < share) + rng.normal(0, 0.02, (times, n))
-        seen = np.mean([sig.equivalence_test(row, margin=0.01, worst=1.1).equivalent for row in samples])
+        seen = np.mean([sig.equivalence_test(row, margin=0.01, max_difference=1.1).equivalent for row in samples])
         assert seen < 0.05 + simulation_error(0.05, times)
 
     def test_enough_queries_show_it(self):
@@ -498,17 +501,17 @@ class TestEquivalence:
     def test_the_worst_is_what_values_can_differ_by(self):
         rng = np.random.default_rng(0)
         a, b = rng.random((2, 50))
-        assert sig.equivalence_test(a, b, margin=0.1).worst == 1
-        assert sig.equivalence_test(a - b, margin=0.1).worst == 1
-        assert sig.equivalence_test(7 * a, 7 * b, margin=0.1).worst == 7 * max(a.max(), b.max())
-        assert sig.equivalence_test(7 * a, 7 * b, margin=9).worst == 18
-        assert sig.equivalence_test(a, b, margin=0.1, worst=3).worst == 3
-        assert sig.equivalence_test(a, b, margin=0.1, worst=3).p > sig.equivalence_test(a, b, margin=0.1).p
-        with pytest.raises(DataError, match="worst"):
-            sig.equivalence_test(a, b, margin=0.1, worst=0.01)
+        assert sig.equivalence_test(a, b, margin=0.1).max_difference == 1
+        assert sig.equivalence_test(a - b, margin=0.1).max_difference == 1
+        assert sig.equivalence_test(7 * a, 7 * b, margin=0.1).max_difference == 7 * max(a.max(), b.max())
+        assert sig.equivalence_test(7 * a, 7 * b, margin=9).max_difference == 18
+        assert sig.equivalence_test(a, b, margin=0.1, max_difference=3).max_difference == 3
+        assert sig.equivalence_test(a, b, margin=0.1, max_difference=3).p > sig.equivalence_test(a, b, margin=0.1).p
+        with pytest.raises(DataError, match="max_difference"):
+            sig.equivalence_test(a, b, margin=0.1, max_difference=0.01)
         wide = sig.equivalence_test([0.9, -0.2, 0.1], [-0.8, 0.3, 0.1], margin=0.1)  # as of a correlation
-        assert wide.worst == 0.9 + 0.8
-        assert sig.equivalence_test([3.0, -5.0, 0.0], margin=0.1).worst == 5
+        assert wide.max_difference == 0.9 + 0.8
+        assert sig.equivalence_test([3.0, -5.0, 0.0], margin=0.1).max_difference == 5
 
 
 class TestCorrections:
@@ -562,7 +565,7 @@ class TestDegenerate:
         assert tuple(sig.t_interval(a, b)) == pytest.approx((0.1, 0.1))
         assert sig.effect_size(a, b).d == math.inf
         assert sig.queries_needed(a, b) == 2
-        assert sig.equivalence_test(a, b, margin=0.2, worst=0.3).p == pytest.approx(
+        assert sig.equivalence_test(a, b, margin=0.2, max_difference=0.3).p == pytest.approx(
             0.5**10
         )  # E ≥ the sum of ten others
         assert sig.equivalence_test(a, b, margin=0.05).p == pytest.approx(1)
@@ -626,13 +629,13 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "call",
         [
-            lambda: sig.randomization_test([1.0], flips=0),
-            lambda: sig.randomization_test([1.0], flips=1.5),
+            lambda: sig.randomization_test([1.0], n_permutations=0),
+            lambda: sig.randomization_test([1.0], n_permutations=1.5),
             lambda: sig.randomization_test([1.0], seed=-1),
             lambda: sig.randomization_test([1.0], seed="x"),
             lambda: sig.randomization_test(np.arange(30.0), threads=0),
             lambda: sig.bootstrap_interval([1.0], confidence=1.0),
-            lambda: sig.bootstrap_interval([1.0], resamples=0),
+            lambda: sig.bootstrap_interval([1.0], n_resamples=0),
             lambda: sig.t_interval([1.0], confidence=95),
             lambda: sig.queries_needed([1.0], power=1.0),
             lambda: sig.queries_needed([1.0], alpha=0.0),
@@ -662,10 +665,10 @@ def test_a_number_that_is_too_large_is_not_said_to_be_infinite():
 
 def test_one_seed_gives_students_interval():
     rows = np.random.default_rng(0).normal(size=(3, 20))
-    alone = sig.two_level_interval([rows[:1]])
+    alone = sig.crossed_random_effects_interval([rows[:1]])
     known = sig.t_interval(rows[0])
     assert (alone.low, alone.high) == pytest.approx((known.low, known.high))
-    together = sig.two_level_interval([rows[:1, :8], rows[:1, 8:]])  # folds of a system that does not draw
+    together = sig.crossed_random_effects_interval([rows[:1, :8], rows[:1, 8:]])  # folds of a system that does not draw
     assert (together.low, together.high) == pytest.approx((known.low, known.high))
 
 
@@ -675,18 +678,18 @@ def test_the_variance_is_that_of_the_formula():
     rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
     seeds = (table.mean(1).var(ddof=1) - (rest**2).sum() / (3 * 8) / 9) / 4
     square = stats.t.ppf(0.95, 8) ** 2 * table.mean(0).var(ddof=1) / 9 + stats.t.ppf(0.95, 3) ** 2 * seeds
-    found = sig.two_level_interval([table], confidence=0.9)
+    found = sig.crossed_random_effects_interval([table], confidence=0.9)
     assert found.high - table.mean() == pytest.approx(np.sqrt(square))
     gaps = np.where(np.arange(9) == 4, np.nan, table)  # a query that does not count
-    assert sig.two_level_interval([gaps]).n == 8
+    assert sig.crossed_random_effects_interval([gaps]).n == 8
 
 
 def test_two_level_intervals_at_the_edge():
-    assert sig.two_level_interval([np.full((3, 5), 0.25)]).low == 0.25
-    assert sig.two_level_interval([[[1.0], [2.0]]]).high == np.inf
+    assert sig.crossed_random_effects_interval([np.full((3, 5), 0.25)]).low == 0.25
+    assert sig.crossed_random_effects_interval([[[1.0], [2.0]]]).high == np.inf
     for wrong in ([], [[1.0, 2.0]], [np.full((2, 3), np.nan)]):
         with pytest.raises(DataError):
-            sig.two_level_interval(wrong)
+            sig.crossed_random_effects_interval(wrong)
 
 
 def test_the_interval_of_one_query_is_infinite_and_is_that_of_one():
@@ -696,17 +699,17 @@ def test_the_interval_of_one_query_is_infinite_and_is_that_of_one():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("folds", "seeds", "n"), [(1, 5, 60), (5, 3, 20), (1, 3, 200)])
-@pytest.mark.parametrize("seed_spread", [0.0, 0.05, 0.3])
-def test_two_level_intervals_hold(folds, seeds, n, seed_spread):
+@pytest.mark.parametrize("seed_std", [0.0, 0.05, 0.3])
+def test_two_level_intervals_hold(folds, seeds, n, seed_std):
     """Queries, seeds and folds are drawn anew each time; the true mean is 0. Queries alone would hold it far less."""
     rng, times = np.random.default_rng(0), 2000
     held = 0
     for _ in range(times):
         parts = [
-            seed_spread * rng.normal(size=(seeds, 1)) + rng.normal(size=(1, n)) + 0.5 * rng.normal(size=(seeds, n))
+            seed_std * rng.normal(size=(seeds, 1)) + rng.normal(size=(1, n)) + 0.5 * rng.normal(size=(seeds, n))
             for _ in range(folds)
         ]
-        found = sig.two_level_interval(parts)
+        found = sig.crossed_random_effects_interval(parts)
         held += found.low <= 0 <= found.high
     # Satterthwaite's degrees of freedom are an approximation, on the safe side where a level does nothing
     assert held / times > 0.95 - 4 * np.sqrt(0.95 * 0.05 / times) - 0.005
@@ -728,4 +731,4 @@ def test_every_resample_is_drawn():
 def test_tiny_weights_count_by_their_shares():
     """(Σ w)² / Σ w² = 9 / 5 of weights 2 and 1, however small both are."""
     for unit in (1e-200, 1e-9, 1.0, 1e200):
-        assert sig.effective_sample([2 * unit, unit]) == pytest.approx(9 / 5, rel=1e-12)
+        assert sig.effective_sample_size([2 * unit, unit]) == pytest.approx(9 / 5, rel=1e-12)

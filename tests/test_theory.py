@@ -109,7 +109,7 @@ def test_the_cut_off_and_the_three_spellings_of_discounts():
     f, f_B, queries = draw(rng, 40)
     c = 1 / np.log2(1 + np.arange(1, 4))
     reference = theory.regret(f, f_B, queries, discounts=c).per_query
-    for discounts in ("log2", Discount.of("log2"), lambda rank: np.log2(1 + rank)):
+    for discounts in ("log2", Discount.from_spec("log2"), lambda rank: np.log2(1 + rank)):
         np.testing.assert_allclose(theory.regret(f, f_B, queries, discounts=discounts, k=3).per_query, reference)
     assert theory.regret(f_B, f_B, queries).mean == 0
     assert "40 queries" in repr(theory.regret(f, f_B, queries))

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 
 import toprank
-from toprank.display.tables import Shown
+from toprank.display.tables import DisplayMixin
 from toprank.rankers.base import Ranker
 
 CHANGE = {
@@ -30,7 +30,7 @@ def test_records_are_frozen_and_results_show_themselves():
     assert len(found) > 200
     changing = {name for name, one in found.items() if not one.__dataclass_params__.frozen}
     assert {name for name in changing if not issubclass(found[name], Ranker)} == set(CHANGE)
-    shown = [one for one in found.values() if issubclass(one, Shown)]
+    shown = [one for one in found.values() if issubclass(one, DisplayMixin)]
     assert len(shown) > 15
     for one in shown:
         assert not one.__dataclass_params__.repr, f"{one.__name__} hides the table that it shows itself as"

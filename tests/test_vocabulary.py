@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 import toprank
-from toprank.display.tables import Shown, Table
+from toprank.display.tables import DisplayMixin, Table
 
 FORMER = {"sentence", "words", "verdicts", "verdict", "remarks", "notes", "untold"}
 """Names that prose had in places; it is `summary` everywhere."""
@@ -21,7 +21,7 @@ def results() -> list[type]:
                 import_module(module.name)
             except ImportError:  # of an extra that is not here
                 continue
-    found, to_see = [], [Shown]
+    found, to_see = [], [DisplayMixin]
     while to_see:
         to_see += (more := to_see.pop().__subclasses__())
         found += [kind for kind in more if kind.__module__.startswith("toprank")]
@@ -49,7 +49,7 @@ def test_a_result_whose_page_has_a_picture_plots_it(kind):
 
 
 def test_a_summary_is_what_is_said_without_the_tables():
-    class Told(Shown):
+    class Told(DisplayMixin):
         def _parts(self):
             return ["Two were asked.", Table(("who", "age"), [("Ann", "3")], names=1), ("Ann is 3.", "Bob is 4."), ""]
 

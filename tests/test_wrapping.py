@@ -237,10 +237,10 @@ def test_experiments_take_wrapped_estimators_by_the_names_of_their_classes(tmp_p
     data = tr.synthetic(n_queries=45, n_grades=3, seed=0)
     systems = [tr.wrap(Ridge()), tr.wrap(LGBMRanker(**FEW, verbose=-1)), tr.wrap(XGBRanker(**FEW)), "LeastSquares"]
     folder = tmp_path / "cells"
-    results = tr.Experiment(data, systems, n_folds=3, threads=1, folder=folder, keep_models=True).run()
+    results = tr.Experiment(data, systems, n_folds=3, threads=1, cache_dir=folder, save_models=True).run()
     means = results.fold_means("ndcg@10")
     assert set(means) == {"Ridge", "LGBMRanker", "XGBRanker", "LeastSquares"}
-    again = tr.Experiment(data, systems, n_folds=3, threads=1, folder=folder, keep_models=True).run()
+    again = tr.Experiment(data, systems, n_folds=3, threads=1, cache_dir=folder, save_models=True).run()
     assert again.fold_means("ndcg@10") == means
     assert "LGBMRanker" in str(results)
     tr.report.write_html(tmp_path / "report.html", tr.report.from_results(results))

@@ -33,7 +33,7 @@ from toprank.data.trec import write_run as write_run
 from toprank.doctor import check as check
 from toprank.errors import ToprankError as ToprankError
 from toprank.evaluation import compare as compare
-from toprank.evaluation.agreement import judges as judges
+from toprank.evaluation.agreement import judge_agreement as judge_agreement
 from toprank.evaluation.runs import evaluate_run as evaluate_run
 from toprank.evaluation.scores import evaluate as evaluate
 from toprank.experiment import Experiment as Experiment

@@ -338,5 +338,5 @@ def _write_page(html: Path, log: ClickLog, data: RankingData, result: Trained, n
     from toprank.report.page import write_page
 
     with common.progress("Examining …"):
-        report = check(log, named(data), resamples=100)
+        report = check(log, named(data), n_resamples=100)
     write_page(html, clicks_page(report, name, None, rankers_section(result)))

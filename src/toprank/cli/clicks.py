@@ -29,10 +29,10 @@ class CheckOptions:
     ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if a problem is found.")] = False
     context: Context = None
-    resamples: Annotated[int, typer.Option(min=2, help="Number of bootstrap resamples of queries, for intervals.")] = (
-        100
-    )
-    width: Annotated[
+    n_resamples: Annotated[
+        int, typer.Option(min=2, help="Number of bootstrap resamples of queries, for intervals.")
+    ] = 100
+    target_width: Annotated[
         float,
         typer.Option(help="Say how many sessions make the intervals of propensities this narrow, as a share of them."),
     ] = 0.5
@@ -62,7 +62,7 @@ def check(
     crossed = context_of(checked.context)
     click_log = read_log(log, columns, crossed)
     features = None if checked.data is None else _known_documents(checked.data, options.keywords_of(read))
-    further: dict[str, Any] = {"resamples": checked.resamples, "width": checked.width, "seed": seed}
+    further: dict[str, Any] = {"n_resamples": checked.n_resamples, "target_width": checked.target_width, "seed": seed}
     with common.progress("Examining …"):
         report = report_on(click_log, features, context=crossed, **further)
     findings = tuple(replace(finding, remedy=common.with_options(finding.remedy)) for finding in report.findings)

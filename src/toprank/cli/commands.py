@@ -56,7 +56,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Judge": (
         evaluating.evaluate,
         comparing.compare,
-        judging.judges,
+        judging.agreement,
         experimenting.cv,
         evaluating.conventions,
         launching.launch,
@@ -75,7 +75,7 @@ def _completed(command: Callable[..., None]) -> Callable[..., None]:
 
 for _group, _functions in _GROUPS.items():
     for _function in _functions:
-        _kind = judging.SeveralRuns if _function is judging.judges else common.Command
+        _kind = judging.SeveralRuns if _function is judging.agreement else common.Command
         _settings: dict[str, Any] = {"cls": _kind, "rich_help_panel": _group}
         app.command(_function.__name__, **_settings)(_completed(_function))
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options, reading
-from toprank.cli.evaluating import Complete, Least, check_rules, condense, read_scores_of, refuse_reading, remembered
+from toprank.cli.evaluating import (
+    Complete,
+    MinQueries,
+    check_rules,
+    condense,
+    read_scores_of,
+    refuse_reading,
+    remembered,
+)
 from toprank.errors import UnknownNameError
 from toprank.evaluation.statistics import ComparisonOptions
 
@@ -58,15 +66,17 @@ class RuleOptions:
     unjudged: options.OfUnjudged = None
 
 
-Tests = Annotated[ComparisonOptions, options.only("baseline", "test", "correction", "confidence", "flips", "margin")]
+Tests = Annotated[
+    ComparisonOptions, options.only("baseline", "test", "correction", "confidence", "n_permutations", "margin")
+]
 
 
 @dataclass(frozen=True)
 class SliceOptions:
     """The slices that are compared, too."""
 
-    by: options.Slices = None
-    least: Least = 20
+    slice_by: options.SliceBy = None
+    min_queries: MinQueries = 20
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ def compare(
     compared: ComparedFiles,
     rules: RuleOptions,
     statistics: Annotated[
-        ComparisonOptions, options.only("baseline", "test", "correction", "confidence", "flips", "margin")
+        ComparisonOptions, options.only("baseline", "test", "correction", "confidence", "n_permutations", "margin")
     ],
     sliced: SliceOptions,
     output: Reported,
@@ -101,7 +111,7 @@ def compare(
       toprank compare test.txt today.toprank xgboost.json
       toprank compare test.txt a.scores b.scores c.scores --baseline a -m ndcg@10,map --markdown
       toprank compare test.txt a.scores b.scores --html report.html --model a.toprank
-      toprank compare test.parquet a.scores b.scores --slices device
+      toprank compare test.parquet a.scores b.scores --slice-by device
       toprank compare --qrels qrels.txt bm25.run dense.run -m ndcg@10,map --html report.html
     """
     from toprank.evaluation import compare as compare_systems
@@ -112,13 +122,16 @@ def compare(
     check_rules(rules.metrics, rules.convention or "standard")
     further: dict[str, Any]
     if compared.qrels is None:
-        read_by = {**common.carrying(compared.data, sliced.by, options.keywords_of(read)), "threads": running.threads}
+        read_by = {
+            **common.carrying(compared.data, sliced.slice_by, options.keywords_of(read)),
+            "threads": running.threads,
+        }
         documents, systems = _read_scored(compared, read_by, report=output.html is not None)
         further = {"unjudged": rules.unjudged and rules.unjudged.value, "order": "source"}
     else:
         documents, systems = _read_runs(compared.qrels, compared.files, options.keywords_of(read))
         further = {"complete": rules.complete, "condense": condense(rules.unjudged)}
-    further |= {"by": sliced.by, "least": sliced.least, "threads": running.threads}
+    further |= {"slice_by": sliced.slice_by, "min_queries": sliced.min_queries, "threads": running.threads}
     further |= asdict(replace(statistics, seed=running.seed))
     with common.progress("Comparing …"):
         result = compare_systems(systems, documents, rules.metrics, convention=rules.convention, **further)
@@ -139,8 +152,8 @@ def _check(compared: ComparedFiles, rules: RuleOptions, sliced: SliceOptions, ou
         raise typer.BadParameter("--complete goes with --qrels.")
     if compared.qrels is not None and output.model:
         raise typer.BadParameter("--model goes with DATA: a run has no features.")
-    if compared.qrels is not None and sliced.by is not None:
-        raise typer.BadParameter("--slices goes with DATA: a run has no columns.")
+    if compared.qrels is not None and sliced.slice_by is not None:
+        raise typer.BadParameter("--slice-by goes with DATA: a run has no columns.")
 
 
 def _rankers(models: list[Path], files: list[Path]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _advice(folder: Path, command: str) -> str:
 def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> None:
     import toprank as tr
     from toprank.data.typed import typed_command
-    from toprank.evaluation.scores import evaluate_under_all
+    from toprank.evaluation.scores import evaluate_all_conventions
 
     title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
     truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, irrelevant=20, noise=1.0, seed=seed)
@@ -93,7 +93,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
 
     title("One ranking, every convention: the same scores, and not the same number")
     typer.echo(
-        side_by_side(evaluate_under_all(scores["ListNet"].round(1), test, ["ndcg@1", "ndcg@10", "map", "err@10"]))
+        side_by_side(evaluate_all_conventions(scores["ListNet"].round(1), test, ["ndcg@1", "ndcg@10", "map", "err@10"]))
     )
 
     title("All systems against the best possible ranking E[gain | x], on the test data")

@@ -22,8 +22,8 @@ Complete = Annotated[
         show_default=False,
     ),
 ]
-Least = Annotated[
-    int, typer.Option(min=2, help="With --slices: slices with fewer queries get no interval and no test.")
+MinQueries = Annotated[
+    int, typer.Option(min=2, help="With --slice-by: slices with fewer queries get no interval and no test.")
 ]
 Results = dict[str, "Evaluation | str"]
 
@@ -50,9 +50,9 @@ class Figures:
         typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
     ] = None
     per_query: Annotated[bool, typer.Option("--per-query", help="Also print the value of every query.")] = False
-    by: options.Slices = None
+    slice_by: options.SliceBy = None
     confidence: options.Confidence = 0.95
-    least: Least = 20
+    min_queries: MinQueries = 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class GradeOptions:
     max_grade: Annotated[float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")] = (
         None
     )
-    relevant_from: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0
+    min_relevance: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0
     unjudged: options.OfUnjudged = None
     complete: Complete = None
     max_documents: Annotated[
@@ -87,11 +87,11 @@ def evaluate(
       toprank evaluate test.txt model.scores -m ndcg@1,ndcg@10,err@20 -c letor4
       toprank evaluate test.txt model.scores -c all
       toprank evaluate test.txt m.toprank
-      toprank evaluate test.parquet model.scores --slices device
+      toprank evaluate test.parquet model.scores --slice-by device
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
-    if figures.by is not None and (ranked.run is not None or figures.convention == "all" or figures.per_query):
-        raise typer.BadParameter("--slices takes DATA and SCORES under one convention, and goes without --per-query.")
+    if figures.slice_by is not None and (ranked.run is not None or figures.convention == "all" or figures.per_query):
+        raise typer.BadParameter("--slice-by takes DATA and SCORES under one convention, and goes without --per-query.")
     of_a_run = ranked.qrels is not None or ranked.run is not None
     evaluated = _evaluate_run if of_a_run else _evaluate_scores
     results = evaluated(ranked, figures, grades, options.keywords_of(read), running.threads)
@@ -103,7 +103,7 @@ def check_rules(metrics: str, convention: str) -> str:
     from toprank.metrics import Convention, parse_all
 
     parse_all(metrics)
-    return convention if convention == "all" else Convention.of(convention).name
+    return convention if convention == "all" else Convention.from_name(convention).name
 
 
 def condense(unjudged: options.Unjudged | None) -> bool:
@@ -132,11 +132,11 @@ def _evaluate_scores(
     if grades.complete is not None or grades.max_documents is not None:
         raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
     name = check_rules(figures.metrics, figures.convention or "standard")
-    read = {**remembered(data, [scores]), **common.carrying(data, figures.by, read), "threads": threads}
+    read = {**remembered(data, [scores]), **common.carrying(data, figures.slice_by, read), "threads": threads}
     documents = common.read_judgments(data, read)
     values = read_scores_of(scores, data, documents, read)
 
-    rules: dict[str, Any] = {"max_grade": grades.max_grade, "relevant_from": grades.relevant_from, "threads": threads}
+    rules: dict[str, Any] = {"max_grade": grades.max_grade, "min_relevance": grades.min_relevance, "threads": threads}
     rules["unjudged"] = grades.unjudged and grades.unjudged.value
 
     def under(convention: str) -> Evaluation:
@@ -163,7 +163,7 @@ def _evaluate_run(
     def under(convention: str) -> Evaluation:
         return evaluate_run(
             judgments, retrieved, figures.metrics, convention=convention, complete=grades.complete,
-            max_documents=grades.max_documents, max_grade=grades.max_grade, relevant_from=grades.relevant_from,
+            max_documents=grades.max_documents, max_grade=grades.max_grade, min_relevance=grades.min_relevance,
             condense=condensed, threads=threads,
         )  # fmt: skip
 
@@ -176,9 +176,9 @@ def _print(results: Results, figures: Figures, output: options.Output, running: 
 
     result = next(iter(results.values()))
     evaluation = result if isinstance(result, Evaluation) else None
-    if figures.by is not None and evaluation is not None:
-        slicing: dict[str, Any] = {"confidence": figures.confidence, "least": figures.least}
-        output.show(evaluation.by(figures.by, **slicing, seed=running.seed, threads=running.threads))
+    if figures.slice_by is not None and evaluation is not None:
+        slicing: dict[str, Any] = {"confidence": figures.confidence, "min_queries": figures.min_queries}
+        output.show(evaluation.by_slice(figures.slice_by, **slicing, seed=running.seed, threads=running.threads))
     elif output.json:
         every = {
             name: each.to_dict(figures.per_query)

@@ -18,7 +18,7 @@ from toprank.errors import DataError
 if TYPE_CHECKING:
     from toprank.experiment import Experiment, Results
 
-_DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
+_DECIDED = {"threads": "threads", "metric": "selection-metric", "convention": "selection-convention"}
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Cells:
         ),
     ] = None
     unjudged: options.OfUnjudged = None
-    select_by: Annotated[
+    selection_metric: Annotated[
         str | None, typer.Option(metavar="METRIC", help="Metric to choose by. Default: each system's own.")
     ] = None
-    select_convention: Annotated[str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")] = (
-        "standard"
-    )
+    selection_convention: Annotated[
+        str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")
+    ] = "standard"
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Compare the others with this one. Default: the best.")
     ] = None
@@ -70,15 +70,15 @@ class Cells:
         list[str] | None,
         typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
     ] = None
-    slices: options.Slices = None
+    slice_by: options.SliceBy = None
 
 
 @dataclass(frozen=True)
 class Kept:
     """The files that are written."""
 
-    folder: options.Cells = None
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Also keep the fitted models there.")] = False
+    cache_dir: options.CacheDir = None
+    save_models: Annotated[bool, typer.Option("--save-models", help="Also keep the fitted models there.")] = False
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the per-query results to this Parquet file.")
     ] = None
@@ -90,17 +90,17 @@ def cv(cells: Cells, kept: Kept, output: options.Output, read: reading.OfLearned
     For example:
 
     \b
-      toprank cv letor/MQ2008 --systems RankSVM,ListNet,LambdaMART --folder runs
+      toprank cv letor/MQ2008 --systems RankSVM,ListNet,LambdaMART --cache-dir runs
       toprank cv letor/MQ2008 letor/OHSUMED --systems all-linear -m avgndcg,map -c standard,letor4
       toprank cv judged.parquet --systems LambdaMART,ListNet --folds 5 --seeds 0,1,2 --html report.html
-      toprank cv judged.parquet --systems LambdaMART,ListNet --slices device
+      toprank cv judged.parquet --systems LambdaMART,ListNet --slice-by device
       toprank cv judged.parquet --systems LambdaMART,auto --set auto.time_budget=60
     """
     chosen = _check(cells, kept, output)
     experiment = _experiment(cells, chosen, kept, read, running)
     with common.announced(_message()):
         results = experiment.run(verbose=not common.is_quiet())
-    saved = kept.output is not None or kept.folder is not None or not results.cells
+    saved = kept.output is not None or kept.cache_dir is not None or not results.cells
     rescue = (Path() if output.html is None else output.html.parent) / "toprank-results.parquet"
     with nullcontext() if saved else _rescued(results, rescue):
         _tell(results, kept, output)
@@ -113,8 +113,8 @@ def _check(cells: Cells, kept: Kept, output: options.Output) -> dict[str, Any]:
     common.check_writable(output.html)
     if kept.output is not None and kept.output.suffix.lower() not in (".parquet", ".pq"):
         raise typer.BadParameter(f"--output writes a Parquet file: name it {kept.output.with_suffix('.parquet')}.")
-    if kept.keep_models and kept.folder is None:
-        raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
+    if kept.save_models and kept.cache_dir is None:
+        raise typer.BadParameter("--save-models needs a --cache-dir to keep them in.")
     chosen = _systems(cells.systems, cells.setting or [])
     if output.html is not None and len(chosen) < 2:
         raise typer.BadParameter("a report compares systems; name two or more for --html.")
@@ -133,13 +133,13 @@ def _experiment(
         metrics=cells.metrics,
         conventions=_conventions(cells.convention),
         seeds=[running.seed] if cells.seeds is None else numbers_of(cells.seeds, int, wanted),
-        folder=kept.folder,
-        select_by=cells.select_by,
-        select_convention=cells.select_convention,
+        cache_dir=kept.cache_dir,
+        selection_metric=cells.selection_metric,
+        selection_convention=cells.selection_convention,
         baseline=cells.baseline,
-        slices=cells.slices,
+        slice_by=cells.slice_by,
         split_seed=running.seed,
-        keep_models=kept.keep_models,
+        save_models=kept.save_models,
         threads=running.threads,
     )
 
@@ -202,7 +202,7 @@ def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
         if own:
             divided = folds(path, by=cells.by, **read)
         else:
-            divided = folds(path, cells.folds, **division, **common.carrying(path, cells.slices, read))
+            divided = folds(path, cells.folds, **division, **common.carrying(path, cells.slice_by, read))
         datasets[name] = divided if cells.unjudged is None else settled_folds(divided, cells.unjudged)
     return datasets
 
@@ -264,7 +264,7 @@ def reproduce(
             metavar="A,B,...", help="Sets, separated by commas, such as OHSUMED,MQ2008. Default: all that are found."
         ),
     ] = None,
-    folder: options.Cells = None,
+    cache_dir: options.CacheDir = None,
     threads: options.Threads = None,
 ) -> None:
     """Rerun a paper's protocol and put our figures beside the published ones.
@@ -273,12 +273,12 @@ def reproduce(
 
     \b
       toprank reproduce cs-rglist --data letor --sets OHSUMED,MQ2008
-      toprank reproduce bayes-optimal --data letor --folder runs --json
+      toprank reproduce bayes-optimal --data letor --cache-dir runs --json
     """
     from toprank.reproduce import reproduce as run
 
     output.check_form("json", "markdown")
     wanted = None if sets is None else words_of(sets)
     with common.announced(_message()):
-        reproduction = run(study, data, wanted, folder=folder, threads=threads, verbose=not common.is_quiet())
+        reproduction = run(study, data, wanted, cache_dir=cache_dir, threads=threads, verbose=not common.is_quiet())
     output.show(reproduction)

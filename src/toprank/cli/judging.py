@@ -1,4 +1,4 @@
-"""`toprank judges`: whether one judge can stand for another."""
+"""`toprank agreement`: whether one judge can stand for another."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JudgedFiles:
     ] = None
 
 
-def judges(
+def agreement(
     files: JudgedFiles,
     output: Annotated[options.Output, options.only("json", "markdown", "latex")],
     running: options.Running,
@@ -63,13 +63,12 @@ def judges(
     For example:
 
     \b
-      toprank judges human.qrels gpt.qrels
-      toprank judges human.qrels gpt.qrels clicks.qrels --runs bm25.run dense.run -m ndcg@10,map
-      toprank judges human.qrels gpt.qrels --runs bm25.run dense.run --model dense.toprank --json
+      toprank agreement human.qrels gpt.qrels
+      toprank agreement human.qrels gpt.qrels clicks.qrels --runs bm25.run dense.run -m ndcg@10,map
+      toprank agreement human.qrels gpt.qrels --runs bm25.run dense.run --model dense.toprank --json
     """
     from toprank.data.trec import read_qrels, read_run
-    from toprank.evaluation.agreement import judge_of
-    from toprank.evaluation.agreement import judges as compared
+    from toprank.evaluation.agreement import judge_agreement, judge_of
     from toprank.rankers.model_files import load
 
     output.check_form("json", "markdown", "latex")
@@ -87,7 +86,7 @@ def judges(
         systems = {name: read_run(path) for name, path in options.names_of(files.runs or []).items()}
         rankers = {name: load(path) for name, path in options.names_of(files.model or []).items()}
     with common.progress("Comparing …"):
-        agreement = compared(
+        result = judge_agreement(
             first,
             known,
             runs=systems or None,
@@ -100,4 +99,4 @@ def judges(
             seed=running.seed,
             threads=running.threads,
         )
-    output.show(agreement)
+    output.show(result)

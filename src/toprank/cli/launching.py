@@ -51,7 +51,7 @@ class DecisionOptions:
     minimum: Annotated[
         int, typer.Option(min=1, help="Decide only from an effective sample of at least this many impressions.")
     ] = 1000
-    slices: Annotated[
+    slice_by: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN", help="Also report by slice: a column of the data, or head:COLUMN for head and tail."
@@ -116,7 +116,7 @@ def launch(
     *candidates, served = loaded.values()
     *new_names, current_name = loaded
     click_log = read_log([models.log], columns, bias["context"])
-    keywords = common.carrying(models.data, decision.slices, options.keywords_of(read))
+    keywords = common.carrying(models.data, decision.slice_by, options.keywords_of(read))
     documents = _documents(models.data, keywords, candidates[0])
     further["current_data"] = _documents(models.data, keywords, served) if others_read else None
     past = None if decision.reference is None else _documents(decision.reference, keywords, candidates[0])
@@ -124,7 +124,7 @@ def launch(
     with common.progress("Comparing …"):
         decided = launched(
             click_log, documents, dict(zip(new_names, candidates, strict=True)), served, decision.metric, k=decision.k,
-            estimator=decision.estimator, most=decision.most, minimum=decision.minimum, slices=decision.slices,
+            estimator=decision.estimator, most=decision.most, minimum=decision.minimum, slice_by=decision.slice_by,
             n_candidates=decision.n_candidates, version=digest_of(models.current), confidence=decision.confidence,
             **bias, **vars(decision.sessions), **further,
         )  # fmt: skip

@@ -174,18 +174,20 @@ ConventionName = Annotated[
     str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
 ]
 Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
-Slices = Annotated[
+SliceBy = Annotated[
     str | None,
     typer.Option(
-        "--slices",
+        "--slice-by",
         metavar="COLUMN",
         help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
     ),
 ]
 System = Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")]
-Cells = Annotated[
+CacheDir = Annotated[
     Path | None,
-    typer.Option("--folder", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."),
+    typer.Option(
+        "--cache-dir", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."
+    ),
 ]
 Learned = Annotated[Path, typer.Argument(help="Labeled data to learn from.")]
 Model = Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")]

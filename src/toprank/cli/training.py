@@ -216,7 +216,7 @@ def check_judge(metric: str | None, convention: str) -> None:
 
     if metric is not None:
         parse(metric)
-    Convention.of(convention)
+    Convention.from_name(convention)
 
 
 def _checked(wanted: TrainOptions, judged: JudgeOptions, settings: dict[str, Any], seed: int) -> System | None:
@@ -332,12 +332,12 @@ def _facts(choice: SelectionResult | None, solver: str | None) -> dict[str, Any]
 
 def _training_metrics(done: TrainedModel, data: RankingData, convention: str) -> dict[str, float]:
     """The metric of the training data; none where it is undefined, or where a teacher's scores stood for labels."""
-    from toprank.evaluation import Judge
+    from toprank.evaluation import BoundMetric
     from toprank.metrics import Convention
 
-    if Convention.of(convention).unjudged == "refuse" and not data.judged.all():
+    if Convention.from_name(convention).unjudged == "refuse" and not data.judged.all():
         return {}
-    judge = Judge(data, done.metric, convention=convention)
+    judge = BoundMetric(data, done.metric, convention=convention)
     value = judge(done.ranker.predict(data))
     return {judge.name: value} if value == value else {}
 

@@ -136,7 +136,7 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
     parts = (log.select(number == part) for part in range(int(number.max(initial=0)) + 1))
     models: list[ClickModel] = [PBM(), DBN(), DCM()]
     return [
-        compare_models(part, models, resamples=2, confidence=confidence, seed=seed)
+        compare_models(part, models, n_resamples=2, confidence=confidence, seed=seed)
         for part in parts
         if part.n_sessions >= _MIN_SESSIONS
     ]

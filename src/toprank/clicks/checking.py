@@ -155,8 +155,8 @@ def _in_words(positions: Sequence[int]) -> str:
 
 
 def check(
-    log: ClickLog, data: RankingData | None = None, *, context: Context | None = None, resamples: int = 100,
-    width: float = 0.5, seed: int = 0,
+    log: ClickLog, data: RankingData | None = None, *, context: Context | None = None, n_resamples: int = 100,
+    target_width: float = 0.5, seed: int = 0,
 ) -> LogReport:  # fmt: skip
     """Examine a click log; with `data`, also whether they have features of what was shown.
 
@@ -166,8 +166,9 @@ def check(
         context: column of the log, or several that are crossed, such as the device, the surface or the module: tell
             propensities by it (`toprank.clicks.propensities`). Without one, all columns with a few values are examined
             for whether they change the curve.
-        resamples: how often queries are drawn again for the intervals of the propensities.
-        width: report how many sessions make the intervals of propensities this narrow, as a share of the propensity.
+        n_resamples: how often queries are drawn again for the intervals of the propensities.
+        target_width: report how many sessions make the intervals of propensities this narrow, as a share of the
+            propensity.
         seed: seed of these draws.
 
     >>> log = ClickLog.of(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])
@@ -175,15 +176,15 @@ def check(
     ['no-clicks', 'one-order']
     """
     check_log(log)
-    check_whole("resamples", resamples, 2)
-    check_number("width", width, above=0)
+    check_whole("n_resamples", n_resamples, 2)
+    check_number("target_width", target_width, above=0)
     shallow = log.top(COMPARED) if log.depth > COMPARED else log
-    estimate = harvested(shallow, resamples=resamples, seed=seed) if log.clicks.any() else None
+    estimate = harvested(shallow, n_resamples=n_resamples, seed=seed) if log.clicks.any() else None
     positions = graph(shallow) if estimate is None else estimate.graph
     estimate = estimate if positions.edges else None
     sizes = {"sessions": log.n_sessions, "impressions": log.n_impressions, "clicks": int(log.clicks.sum())}
     sizes |= {"queries": _different(log.session_query), "documents": _different(log.pair), "positions": log.depth}
-    found = [*of_log(log, context, seed), *_of_positions(log, positions, estimate, width)]
+    found = [*of_log(log, context, seed), *_of_positions(log, positions, estimate, target_width)]
     found += of_features(log, data) if data is not None else ()
     return LogReport(
         sizes=sizes,
@@ -192,8 +193,8 @@ def check(
         impressions=np.bincount(log.position, minlength=log.depth + 1)[1 : positions.depth + 1],
         clicks=np.bincount(log.position[log.clicks], minlength=log.depth + 1)[1 : positions.depth + 1],
         propensities=estimate,
-        sessions_needed=sessions_needed(log, estimate, width),
-        contexts=None if context is None else by_context(shallow, context, resamples=resamples, seed=seed),
+        sessions_needed=sessions_needed(log, estimate, target_width),
+        contexts=None if context is None else by_context(shallow, context, n_resamples=n_resamples, seed=seed),
     )
 
 
@@ -201,7 +202,7 @@ def _different(numbers: IntArray) -> int:
     return int(np.count_nonzero(np.bincount(numbers)))
 
 
-def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) -> int | None:
+def sessions_needed(log: ClickLog, estimate: Propensities | None, target_width: float) -> int | None:
     """Return about how many sessions make all intervals narrower than this share of their propensity; None if unknown.
 
     Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
@@ -213,10 +214,10 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) 
         if len(rates) < 2 or not (rates > 0).all():
             return None
         steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
-        return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / width) ** 2)
+        return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / target_width) ** 2)
     low, high = estimate.intervals
     with np.errstate(invalid="ignore", divide="ignore"):
-        wider = ((high - low) / (width * estimate.values))[estimate.identified]
+        wider = ((high - low) / (target_width * estimate.values))[estimate.identified]
     wider = wider[np.isfinite(wider)]
     return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
 
@@ -224,7 +225,7 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) 
 _SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
 
 
-def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, width: float) -> Iterator[Finding]:
+def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, target_width: float) -> Iterator[Finding]:
     """Which positions can be compared, and how well."""
     shown, clicked = (
         np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
@@ -249,12 +250,12 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, wi
     )  # fmt: skip
     if not graph.edges:
         sentence = "No document was shown at two positions: one ranker showed the same order every time."
-        needed = sessions_needed(log, None, width)
+        needed = sessions_needed(log, None, target_width)
         remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
         if needed:
             remedy += (
                 f" With neighbors swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
-                f"propensities narrower than {width:.0%} of them."
+                f"propensities narrower than {target_width:.0%} of them."
             )
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
     else:
@@ -265,10 +266,10 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, wi
             (f"position {k}" for k in apart), f"The log does not say how likely users look at them. {SWAP}",
         )  # fmt: skip
     if estimate is not None:
-        yield from _of_intervals(log, estimate, width)
+        yield from _of_intervals(log, estimate, target_width)
 
 
-def _of_intervals(log: ClickLog, estimate: Propensities, width: float) -> Iterator[Finding]:
+def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) -> Iterator[Finding]:
     """Few queries, and wide intervals of propensities."""
     count = len(np.unique(log.session_query))
     if count < _FEW:
@@ -278,13 +279,13 @@ def _of_intervals(log: ClickLog, estimate: Propensities, width: float) -> Iterat
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
     low, high = estimate.intervals
     with np.errstate(invalid="ignore"):
-        wide = estimate.identified & (high - low > width * estimate.values)
+        wide = estimate.identified & (high - low > target_width * estimate.values)
     count = int(wide.sum())
     if count:
         ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
-        part = "half" if width == _WIDE else f"{width:.0%}"
+        part = "half" if target_width == _WIDE else f"{target_width:.0%}"
         sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
-        needed = sessions_needed(log, estimate, width)
+        needed = sessions_needed(log, estimate, target_width)
         more = f" About {needed:,} sessions like these would be enough." if needed else ""
         yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)

@@ -35,7 +35,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.errors import DataError, held_warnings
 from toprank.rankers.base import ConvergenceWarning
-from toprank.significance import Interval, redrawn_interval
+from toprank.significance import Interval, bootstrap_t_interval
 
 _SHRINKAGE_DRAWS = 50  # of queries, if they only determine how much of a curve is its own
 _CONNECTING_CLICKS = 1e-6  # of the prior that joins contexts: only documents do
@@ -45,7 +45,7 @@ _CONNECTING_CLICKS = 1e-6  # of the prior that joins contexts: only documents do
 class _Resampling:
     """The bootstrap over queries and the test of differences."""
 
-    resamples: int
+    n_resamples: int
     confidence: float
     seed: int
     tested: bool
@@ -56,11 +56,11 @@ class _Resampling:
 
 
 def by_context(
-    log: ClickLog, context: Context, method: str = "all-pairs", *, resamples: int = 200, confidence: float = 0.95,
+    log: ClickLog, context: Context, method: str = "all-pairs", *, n_resamples: int = 200, confidence: float = 0.95,
     seed: int = 0, tested: bool = True,
 ) -> ContextPropensities:  # fmt: skip
     """Estimate the propensities of each context, and test whether they differ; see `toprank.clicks.propensities`."""
-    check_whole("resamples", resamples, 2)
+    check_whole("n_resamples", n_resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
     _check_method(method)
     contexts = contexts_of(log, context)
@@ -70,7 +70,7 @@ def by_context(
             "to compare; leave it out."
         )
     estimate = _of_cells if contexts.varies else _of_sessions
-    return estimate(log, contexts, method, _Resampling(resamples, confidence, seed, tested))
+    return estimate(log, contexts, method, _Resampling(n_resamples, confidence, seed, tested))
 
 
 def curves_by_context(log: ClickLog, context: Context, method: str, least: float, like: Curves | None = None) -> Curves:
@@ -79,7 +79,7 @@ def curves_by_context(log: ClickLog, context: Context, method: str, least: float
     if like is None or like.layout is None or like.shrunk is None:
         # Cells are not shrunk: their intervals, which are not used here, take as few draws as possible.
         draws = 2 if contexts_of(log, context).varies else _SHRINKAGE_DRAWS
-        by_value = by_context(log, context, method, resamples=draws, tested=False)
+        by_value = by_context(log, context, method, n_resamples=draws, tested=False)
         refuse_one_order(log, by_value.whole.identified)
         return by_value.curves(least)
     layout, shrinkage = like.layout, like.shrunk
@@ -168,7 +168,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
     ready = _Prepared.of(log, contexts, method)
     log, number = ready.whole.log, ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))
-    draws = [ready.estimate(weights) for weights in redrawn(log, resampling.resamples, resampling.seed)]
+    draws = [ready.estimate(weights) for weights in redrawn(log, resampling.n_resamples, resampling.seed)]
     wholes = np.array([curve for curve, _ in draws])
     deviations = np.array([_deviations(*draw) for draw in draws])
     queries = np.zeros(ready.shape[0], np.int64)
@@ -189,7 +189,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
     n = len(np.unique(log.session_query))
     n_queries = np.where(own[:, 1:].any(axis=1), queries, n)
     intervals = _intervals(values, wholes[:, None, :] * np.exp(pulled), shrinkage, n_queries, resampling.confidence)
-    of_whole = redrawn_interval(whole, list(wholes), n, resampling.confidence, ratios=True)
+    of_whole = bootstrap_t_interval(whole, list(wholes), n, resampling.confidence, log_scale=True)
     identified = np.isfinite(values)
     return ContextPropensities(
         layout=ContextCells(contexts.columns, contexts.names, False, log.depth),
@@ -199,7 +199,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
         identified=identified,
         whole=Propensities(
             whole, of_whole, ready.whole.identified, ready.whole.graph, method, resampling.confidence,
-            resampling.resamples,
+            resampling.n_resamples,
         ),
         scales=scales(log, number, values),
         sizes=np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
@@ -209,7 +209,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
         variance=shrinkage.variance,
         method=method,
         confidence=resampling.confidence,
-        resamples=resampling.resamples,
+        n_resamples=resampling.n_resamples,
     )  # fmt: skip
 
 
@@ -235,8 +235,8 @@ def _intervals(
     low, high = np.full((2, *values.shape), np.nan)
     for row, n in enumerate(queries.tolist()):
         besides = shrinkage.unknown[row] * values[row] ** 2
-        low[row], high[row] = redrawn_interval(
-            values[row], list(draws[:, row]), n, confidence, ratios=True, besides=besides
+        low[row], high[row] = bootstrap_t_interval(
+            values[row], list(draws[:, row]), n, confidence, log_scale=True, extra_variance=besides
         )
     return Interval(
         values, low, high, confidence, int(queries.max()), f"t, {len(draws):,} draws of queries", "estimate"
@@ -271,7 +271,7 @@ def _of_cells(log: ClickLog, contexts: Contexts, method: str, resampling: _Resam
     """Estimate a number for each cell, as for positions."""
     celled, cells = in_cells(log, contexts)
     estimate = harvested(
-        celled, method, resamples=resampling.resamples, confidence=resampling.confidence, seed=resampling.seed
+        celled, method, n_resamples=resampling.n_resamples, confidence=resampling.confidence, seed=resampling.seed
     )
     n_contexts, depth = len(contexts.names), log.depth
 
@@ -297,7 +297,7 @@ def _of_cells(log: ClickLog, contexts: Contexts, method: str, resampling: _Resam
         variance=np.zeros((n_contexts, 1)),
         method=method,
         confidence=resampling.confidence,
-        resamples=resampling.resamples,
+        n_resamples=resampling.n_resamples,
     )
 
 

@@ -44,7 +44,7 @@ class ContextPropensities(Record):
         variance: that of the deviations of each context from the whole.
         method: the method that estimated the propensities.
         confidence: confidence level of the intervals.
-        resamples: how often queries were drawn again for the intervals.
+        n_resamples: how often queries were drawn again for the intervals.
         recency: how sessions were weighed by their age; None if all count alike.
     """
 
@@ -62,7 +62,7 @@ class ContextPropensities(Record):
     variance: FloatArray
     method: str
     confidence: float
-    resamples: int = 0
+    n_resamples: int = 0
     recency: Recency | None = None
 
     @property

@@ -52,7 +52,7 @@ from toprank.data.arguments import check_number
 from toprank.data.dataset import RankingData, check_data
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
-from toprank.significance import effective_sample
+from toprank.significance import effective_sample_size
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 
@@ -190,7 +190,7 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
 
 def _cautious(log: ClickLog) -> float:
     """The least propensity to divide by where it, or what is learned of it, is as noisy as the log is short."""
-    return min(1.0, 10 / float(np.sqrt(max(effective_sample(log.session_weights), 1))))
+    return min(1.0, 10 / float(np.sqrt(max(effective_sample_size(log.session_weights), 1))))
 
 
 def _numbers(propensities: Any) -> FloatArray:

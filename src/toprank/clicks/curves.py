@@ -148,7 +148,7 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
         )
         if not far.any():  # and no draws of queries would tell them apart
             return ""
-        low, high = harvested(part, resamples=_DRAWS, confidence=1 - level, seed=seed).intervals
+        low, high = harvested(part, n_resamples=_DRAWS, confidence=1 - level, seed=seed).intervals
     places = np.flatnonzero(far & ((claimed < low) | (claimed > high))).tolist()
     if not places:
         return ""

@@ -26,7 +26,7 @@ from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
-from toprank.significance import Interval, redrawn_interval
+from toprank.significance import Interval, bootstrap_t_interval
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again by default: training again is expensive."""
@@ -39,7 +39,7 @@ Estimator = Callable[[FloatArray, FloatArray | None], FittedPositions]
 class PropensityOptions(TypedDict, total=False):
     """Keywords of `propensities`."""
 
-    resamples: int | None
+    n_resamples: int | None
     confidence: float
     seed: int
     clip: float
@@ -53,7 +53,7 @@ class PropensityOptions(TypedDict, total=False):
 class _EstimationSettings:
     """Keywords of `propensities` that say how to estimate, with their defaults."""
 
-    resamples: int | None = None
+    n_resamples: int | None = None
     confidence: float = 0.95
     seed: int = 0
     clip: float = 0.01
@@ -108,7 +108,7 @@ def propensities(
             methods that harvest them). One that is the same throughout each session, such as the device or a class of
             query, has a curve for each, drawn toward that of the whole where data are few; one that varies within
             sessions, such as the module or the column of a grid, has a number for each cell of context and position.
-        resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
+        n_resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
             for ``trust``, 20 where a ranker learns.
         confidence: confidence level of the intervals.
         seed: seed of the random draws.
@@ -138,7 +138,7 @@ def propensities(
     settings, sessions = options_of("propensities", options, PropensityOptions, _EstimationSettings, Sessions)
     log, recency, _ = sessions.evaluation(log)
     draws = {
-        "resamples": METHODS[method] if settings.resamples is None else settings.resamples,
+        "n_resamples": METHODS[method] if settings.n_resamples is None else settings.n_resamples,
         "confidence": settings.confidence, "seed": settings.seed,
     }  # fmt: skip
     if context is not None:
@@ -147,7 +147,7 @@ def propensities(
         if data is not None or ranker is not None:
             raise DataError(f"The method {method} uses no features; leave out data= and ranker=.")
         return replace(harvested(log, method, **draws), recency=recency)
-    check_whole("resamples", draws["resamples"], 2)
+    check_whole("n_resamples", draws["n_resamples"], 2)
     check_number("confidence", settings.confidence, above=0, below=1)
     fit = _Fit.of(log, method, data, ranker, settings)
     best = fit.best()
@@ -216,24 +216,24 @@ class _Fit(NamedTuple):
         if problem := contradiction(Curves.of(best.values, self.method), self.log, seed):
             warn_user(problem, UnidentifiedWarning)
 
-    def with_intervals(self, best: FittedPositions, resamples: int, confidence: float, seed: int) -> Propensities:
+    def with_intervals(self, best: FittedPositions, n_resamples: int, confidence: float, seed: int) -> Propensities:
         """Return propensities and offsets, with intervals from a bootstrap of the queries."""
         log, n = self.log, len(np.unique(self.log.session_query))
         draws = [
-            self.estimate(weights, best.at) for weights in redrawn(log, resamples, seed)
+            self.estimate(weights, best.at) for weights in redrawn(log, n_resamples, seed)
         ]  # close to where they end
         unknown = np.where(self.identified | (best.offsets is None), 0.0, np.nan)
 
         def interval(value: FloatArray, drawn: list[FloatArray], ratios: bool = False) -> Interval[FloatArray]:
-            if not resamples:
+            if not n_resamples:
                 nothing = np.full(len(value), np.nan)
                 return Interval(value, nothing, nothing, confidence, n, "no interval", "estimate")
-            return redrawn_interval(value, drawn, n, confidence, ratios=ratios)
+            return bootstrap_t_interval(value, drawn, n, confidence, log_scale=ratios)
 
         values = best.values + unknown
         result = Propensities(
             values, interval(values, [draw.values for draw in draws], best.offsets is None), self.identified,
-            self.graph, self.method, confidence, resamples, ranker=best.ranker,
+            self.graph, self.method, confidence, n_resamples, ranker=best.ranker,
         )  # fmt: skip
         if best.offsets is None:
             return result

@@ -30,7 +30,7 @@ from toprank.data.row_order import Order
 from toprank.display.record import Record, to_json
 from toprank.display.tables import Part, Table, bracketed, percent
 from toprank.errors import DataError, UnknownNameError, held_warnings, warn_user
-from toprank.significance import Interval, means_without
+from toprank.significance import Interval, leave_one_out_means
 from toprank.significance.resampling import jackknife_interval, second_order_interval
 
 MIN_LISTS = 30  # that inform the propensities: with fewer, their errors are far from normal
@@ -450,7 +450,9 @@ def judge(
             left_out = JackknifedMeans(np.stack(rests, axis=-1) if without else rests[0], shares)
         else:
             weights = policies.queries.weights
-            values = [[means_without(part.values, weights) for part in of.values()] for of in policies.parts.values()]
+            values = [
+                [leave_one_out_means(part.values, weights) for part in of.values()] for of in policies.parts.values()
+            ]
             left_out = JackknifedMeans(np.array(values), weights / weights.sum())
         judged[correction.name] = JudgedRankers(evidence, policies, correction, ranks, metrics, left_out, confidence)
     return judged

@@ -29,7 +29,7 @@ from toprank.display.record import Record
 from toprank.display.tables import Part, Table, percent
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
-from toprank.significance import Interval, effective_sample, means_without, randomization_test
+from toprank.significance import Interval, effective_sample_size, leave_one_out_means, randomization_test
 from toprank.significance.resampling import jackknife_variance, mean_interval
 
 METHODS = ("team-draft", "probabilistic")
@@ -305,11 +305,11 @@ def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> 
     n, lists, share = len(whole), float(whole.sum()), float(part.sum() / whole.sum())
     if n == 1:
         return Interval(share, 0.0, 1.0, confidence, 1, "one query says nothing about others", "share")
-    rests = means_without(part / whole, whole)
+    rests = leave_one_out_means(part / whole, whole)
     variance = float(jackknife_variance(rests))
     level, enough = (1 + confidence) / 2, float(n)
     if variance > 1e-24 and lists > 1:  # below is the rounding of equal shares
-        free = max(effective_sample(whole) - 1, 1.0)
+        free = max(effective_sample_size(whole) - 1, 1.0)
         few = float(stdtrit(lists - 1, level) / stdtrit(free, level))
         enough = min(lists, lists * share * (1 - share) / (lists - 1) / variance * few**2)
     won, lost = share * enough, (1 - share) * enough

@@ -35,7 +35,7 @@ from toprank.display.svg import WIDTH, Box, Scale, axes, marked_ticks, marker, p
 from toprank.display.tables import Part, Table, bracketed, json_rows, percent
 from toprank.errors import DataError, Remedy, UnknownNameError, held_warnings, warn_user
 from toprank.rankers.base import ConvergenceWarning
-from toprank.significance import Interval, effective_sample, redrawn_interval
+from toprank.significance import Interval, bootstrap_t_interval, effective_sample_size
 
 _SHOW = "or show some documents at other positions: swap neighbors, or shuffle the top in a share of the sessions."
 SWAP = "Swap neighbors or shuffle the top in a share of the sessions, and the log will be able to say."
@@ -157,7 +157,7 @@ class Propensities(Record):
         graph: which positions can be compared, and so why the log can tell.
         method: the method that estimated them.
         confidence: confidence level of the intervals.
-        resamples: how often queries were drawn again for the intervals.
+        n_resamples: how often queries were drawn again for the intervals.
         offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
             value is then what the click would be worth at the first position.
         offset_intervals: intervals of the offsets.
@@ -171,7 +171,7 @@ class Propensities(Record):
     graph: Graph
     method: str
     confidence: float
-    resamples: int = 0
+    n_resamples: int = 0
     offsets: FloatArray | None = None
     offset_intervals: Interval[FloatArray] | None = None
     ranker: Any = None
@@ -263,7 +263,7 @@ def assumed(method: str, lost: Sequence[str]) -> str:
 
 
 def harvested(
-    log: ClickLog, method: str = "all-pairs", *, resamples: int = 200, confidence: float = 0.95, seed: int = 0
+    log: ClickLog, method: str = "all-pairs", *, n_resamples: int = 200, confidence: float = 0.95, seed: int = 0
 ) -> Propensities:
     """Propensities from documents that stood at several positions, with intervals by drawing queries again.
 
@@ -273,15 +273,15 @@ def harvested(
     They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
     that take turns whatever the user, swaps and shuffles by lot.
     """
-    check_whole("resamples", resamples, 2)
+    check_whole("n_resamples", n_resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
     ready = prepared(log, method)
     log, identified = ready.log, ready.identified
     values = np.where(identified, ready.estimate(np.ones(log.n_queries)), np.nan)
     with held_warnings(ConvergenceWarning):  # a resample may join fewer positions; its interval gets wider
-        draws = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
-    over_queries = redrawn_interval(values, draws, len(np.unique(log.session_query)), confidence, ratios=True)
-    return Propensities(values, over_queries, identified, ready.graph, method, confidence, resamples)
+        draws = [ready.estimate(weights) for weights in redrawn(log, n_resamples, seed)]
+    over_queries = bootstrap_t_interval(values, draws, len(np.unique(log.session_query)), confidence, log_scale=True)
+    return Propensities(values, over_queries, identified, ready.graph, method, confidence, n_resamples)
 
 
 class PropensityEstimator(NamedTuple):
@@ -506,7 +506,7 @@ def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
     document = np.unique(log.pair[used], return_inverse=True)[1]
     position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
     sessions = log.session_weights  # as many clicks count as sessions of equal weight would have
-    weight = log.impression_weights[used] * (effective_sample(sessions) / sessions.sum())
+    weight = log.impression_weights[used] * (effective_sample_size(sessions) / sessions.sum())
     mass = csr_matrix((curve[position] * weight, (document, position)), shape=(n, depth))  # impressions add up
     share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
     expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()

@@ -42,7 +42,7 @@ from toprank.clicks.reordering import RankChanges, reordered
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData, check_data
-from toprank.data.slices import LEAST, By, Sliceable
+from toprank.data.slices import MIN_QUERIES, Sliceable, SliceBy
 from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 from toprank.evaluation import Comparison, compare
 from toprank.monitoring import monitor
@@ -61,7 +61,7 @@ class LaunchOptions(SessionOptions, total=False):
     clip: float | None
     most: float | None
     minimum: int
-    slices: By | None
+    slice_by: SliceBy | None
     reference: RankingData | None
     since: float | None
     version: str | None
@@ -82,7 +82,7 @@ class _LaunchSettings:
     clip: float | None = None
     most: float | None = None
     minimum: int = 1000
-    slices: By | None = None
+    slice_by: SliceBy | None = None
     reference: RankingData | None = None
     version: str | None = None
     current_data: RankingData | None = None
@@ -136,7 +136,7 @@ def launch(
         most: what a document that was never shown can be worth to a user who looks at it; None: 1 for clicks, for
             values the most that any document of the log seems to be worth.
         minimum: the effective sample that a decision needs.
-        slices: also report the difference by slice of the queries: a column that the data carry, or as `compare` has
+        slice_by: also report the difference by slice of the queries: a column that the data carry, or as `compare` has
             it. The intervals of the slices are simultaneous (Bonferroni).
         reference: data like those that the new ranker was trained for, to see what has drifted.
         since: leave out sessions before this time of the log, in seconds since 1970.
@@ -282,8 +282,8 @@ def _report(
     unseen = (deciding.estimates[names[0]].unseen[wanted], deciding.estimates[names[1]].unseen[wanted])
     caveats = _Caveats.of(question, {name: rivals.ranks[name] for name in names}, deciding, three)
     sliced_by, slices = "", tuple[SliceGain, ...]()
-    if settings.slices is not None:
-        sliced_by, slices = _in_slices(deciding, wanted, names, settings.slices, question.level)
+    if settings.slice_by is not None:
+        sliced_by, slices = _in_slices(deciding, wanted, names, settings.slice_by, question.level)
     return Launch(
         metric=wanted, estimator=question.estimator, estimates=three,
         reach=_reach(deciding, names, wanted, _possible(evidence.log, known, question.reward, settings.most)),
@@ -484,7 +484,7 @@ def _reach(
 
 
 def _in_slices(
-    judged: JudgedRankers, metric: str, names: tuple[str, str], by: By, confidence: float
+    judged: JudgedRankers, metric: str, names: tuple[str, str], by: SliceBy, confidence: float
 ) -> tuple[str, tuple[SliceGain, ...]]:
     """Return the name of the slicing and the difference by slice, with simultaneous intervals (Bonferroni).
 
@@ -494,23 +494,23 @@ def _in_slices(
     in_log, slices = evidence.asked, Sliceable.of(evidence.data).slices(by)
     codes, weights, gains = slices.codes[in_log], judged.policies.queries.weights, []
     each, sizes = _each(judged, names, metric), np.bincount(codes[codes >= 0], minlength=len(slices.names))
-    level = 1 - (1 - confidence) / max(int((sizes >= LEAST).sum()), 1)
+    level = 1 - (1 - confidence) / max(int((sizes >= MIN_QUERIES).sum()), 1)
     for number, name in enumerate(slices.names):
         of_slice = codes == number
         if not of_slice.any():
             continue
         n_queries, gain = int(of_slice.sum()), mean_interval(each[of_slice], weights[of_slice], level)
-        if n_queries < LEAST:
+        if n_queries < MIN_QUERIES:
             gain = replace(gain, low=-np.inf, high=np.inf)
         gains.append(SliceGain(name, n_queries, int(evidence.n_sessions[in_log][of_slice].sum()), gain))
-    return slices.by, tuple(gains)
+    return slices.column, tuple(gains)
 
 
 def _offline(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Comparison | None:
     """NDCG@10 of both by the labels, where every document has one and some are good."""
     if not data.judged.all() or not (data.labels > 0).any():
         return None
-    return compare(scores, data, ["ndcg@10"], order="data", flips=10_000, resamples=2_000, seed=seed)
+    return compare(scores, data, ["ndcg@10"], order="data", n_permutations=10_000, n_resamples=2_000, seed=seed)
 
 
 def _by_context(layout: ContextCells | None) -> list[str]:

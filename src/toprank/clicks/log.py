@@ -487,10 +487,10 @@ def rows_of_pairs(pairs: tuple[Array, IntArray, Array], others: tuple[Array, Int
 # ---- queries drawn again, or left out in turn, with all their sessions: what intervals are made of ----
 
 
-def redrawn(log: ClickLog, resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw the queries with sessions again, as many as there are, `resamples` times; yield how often each counts."""
+def redrawn(log: ClickLog, n_resamples: int, seed: int) -> Iterator[FloatArray]:
+    """Draw the queries with sessions again, as many as there are, `n_resamples` times; yield how often each counts."""
     rng, present = np.random.default_rng(seed), np.unique(log.session_query)
-    for _ in range(resamples):
+    for _ in range(n_resamples):
         yield np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64)
 
 

@@ -21,7 +21,7 @@ from toprank.display.pictures import Chart, Line, Picture, curves
 from toprank.display.record import Record
 from toprank.display.tables import Part, Table, json_rows, percent
 from toprank.errors import DataError, UnknownNameError, held_warnings
-from toprank.significance import Interval, effective_sample, redrawn_interval
+from toprank.significance import Interval, bootstrap_t_interval, effective_sample_size
 from toprank.significance.resampling import mean_interval
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
@@ -167,7 +167,7 @@ def compare_models(
     *,
     data: RankingData | None = None,
     holdout: float = 0.2,
-    resamples: int = 1000,
+    n_resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> ComparedModels:
@@ -178,7 +178,7 @@ def compare_models(
         models: to fit, by name or in a list; they are copied. The rates of clicks are always among them.
         data: features, for models whose attraction is a ranker.
         holdout: the share of the sessions that are held out.
-        resamples: how often queries are drawn again for the intervals of the gains over the best rate.
+        n_resamples: how often queries are drawn again for the intervals of the gains over the best rate.
         confidence: confidence level of the intervals.
         seed: seed of all random draws.
 
@@ -190,7 +190,7 @@ def compare_models(
     """
     check_lists(log)
     check_number("holdout", holdout, above=0, below=1)
-    check_whole("resamples", resamples, 2)
+    check_whole("n_resamples", n_resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
     rng, named = np.random.default_rng(seed), _named(models)
     count = round(holdout * log.n_sessions)
@@ -208,7 +208,7 @@ def compare_models(
     means = {name: float(np.average(values, weights=new.session_weights)) for name, values in likely.items()}
     floor = max((name for name, model in named.items() if type(model) in RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
-    gains = _gains([likely[name] - likely[floor] for name in order], new, resamples, confidence, seed)
+    gains = _gains([likely[name] - likely[floor] for name in order], new, n_resamples, confidence, seed)
     surprise = [named[name].perplexity(new) for name in order]
     likelihoods = np.array([means[name] for name in order])
     return ComparedModels(
@@ -245,7 +245,7 @@ def _named(models: Models) -> dict[str, ClickModel]:
 
 
 def _gains(
-    differences: Sequence[FloatArray], log: ClickLog, resamples: int, confidence: float, seed: int
+    differences: Sequence[FloatArray], log: ClickLog, n_resamples: int, confidence: float, seed: int
 ) -> Interval[FloatArray]:
     """The mean differences of sessions, with intervals by drawing queries with all their sessions."""
     n, count = log.n_queries, log.session_weights
@@ -255,7 +255,8 @@ def _gains(
     ]
     totals = np.stack([sums(log.session_query, difference * count, n) for difference in possible])
     draws = [
-        np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)
+        np.array([weights @ total for total in totals]) / (weights @ size)
+        for weights in redrawn(log, n_resamples, seed)
     ]
-    n_equal = effective_sample(size)  # a few popular queries are few
-    return redrawn_interval(totals.sum(axis=1) / size.sum(), draws, n_equal, confidence)
+    n_equal = effective_sample_size(size)  # a few popular queries are few
+    return bootstrap_t_interval(totals.sum(axis=1) / size.sum(), draws, n_equal, confidence)

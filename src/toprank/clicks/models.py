@@ -253,7 +253,9 @@ class ClickModel(ABC):
                 refitted = np.array([refit[name] for refit in refits])
                 noise = refitted.var(axis=0, ddof=1) / len(refits) + (_DOUBT * (refitted.mean(axis=0) - first)) ** 2
             without = np.array([fit.parameters_[name] for fit in fits])
-            intervals[name] = jackknife(values[name], without, shares, confidence, ratios=self.ratios, besides=noise)
+            intervals[name] = jackknife(
+                values[name], without, shares, confidence, log_scale=self.ratios, extra_variance=noise
+            )
             low, high = np.maximum(intervals[name].low, 0.0), np.minimum(intervals[name].high, most)
             if len(fits):
                 unidentified = self._unidentified(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))

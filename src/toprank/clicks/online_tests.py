@@ -21,7 +21,13 @@ from toprank.data.arguments import check_number
 from toprank.display.record import Record
 from toprank.display.tables import Part, Table, bracketed, json_numbers, percent
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance import Interval, always_half_width, effective_sample, means_without, ratio_p
+from toprank.significance import (
+    Interval,
+    confidence_sequence_half_width,
+    effective_sample_size,
+    leave_one_out_means,
+    sample_ratio_p,
+)
 from toprank.significance.resampling import jackknife_variance
 
 _BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
@@ -198,7 +204,7 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
         interval=_difference(new, current, confidence),
         units=counts,
         shares=shares,
-        ratio_p=ratio_p(counts[0], sum(counts), shares[0]),
+        ratio_p=sample_ratio_p(counts[0], sum(counts), shares[0]),
         crossed=int(crossed.sum()),
         left_out=left_out,
         doubts=_of_versions(log, compared, arm, names),
@@ -275,7 +281,7 @@ def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Inte
     detail, half = "normal mixture, at all looks at once", np.inf
     if min(n, m) >= _LEAST:
         variance = _variance(n, m, new.var(ddof=1), current.var(ddof=1))
-        half = float(always_half_width(variance, n * m / (n + m), confidence))
+        half = float(confidence_sequence_half_width(variance, n * m / (n + m), confidence))
     return Interval(value, value - half, value + half, confidence, n + m, detail, "difference per key")
 
 
@@ -318,8 +324,10 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     of_query = sums(log.session_query, differences, log.n_queries)[has_lists] / weights
     value, half = float(differences.mean()), np.inf
     if len(weights) >= _LEAST:
-        rests = means_without(of_query, weights)
-        half = float(always_half_width(jackknife_variance(rests), effective_sample(weights), confidence))
+        rests = leave_one_out_means(of_query, weights)
+        half = float(
+            confidence_sequence_half_width(jackknife_variance(rests), effective_sample_size(weights), confidence)
+        )
     detail = "normal mixture over queries, at all looks at once"
     interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
     return Release(
@@ -330,7 +338,7 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
         interval=interval,
         units=counts,
         shares=(0.5, 0.5),
-        ratio_p=ratio_p(counts[0], sum(counts), 0.5),
+        ratio_p=sample_ratio_p(counts[0], sum(counts), 0.5),
         crossed=0,
         left_out=left_out,
     )

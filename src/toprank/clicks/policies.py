@@ -142,7 +142,7 @@ def policy_value(queries: LoggedQueries, metric: Metric, ranks: IntArray, known:
     always: FloatArray | float = 0.0
     within = ranks <= (metric.depth or longest)
     if queries.curves is None or not metric.needs_curves:
-        weights = np.where(within, Discount.of("log2").weights(longest)[ranks - 1], 0.0)
+        weights = np.where(within, Discount.from_spec("log2").weights(longest)[ranks - 1], 0.0)
     else:
         weights, always = _clicks_at_ranks(queries, queries.curves, metric, np.where(within, ranks, 0))
     judged = np.where(np.isfinite(known.relevance), known.relevance, 0.0)

@@ -25,7 +25,7 @@ from toprank.compute import FloatArray
 from toprank.data.arguments import check_number
 from toprank.data.periods import borders
 from toprank.errors import DataError, Remedy, UnknownNameError
-from toprank.significance import effective_sample
+from toprank.significance import effective_sample_size
 
 Span = float | str | timedelta | np.timedelta64
 """A length of time: seconds, or text such as ``14d`` and ``36h``."""
@@ -257,7 +257,7 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
     recency = Recency(
         None if half_life is None else span_of(half_life, "half_life"),
         None if window is None else span_of(window, "window"),
-        len(weights), log.n_sessions, effective_sample(weights), newest,
+        len(weights), log.n_sessions, effective_sample_size(weights), newest,
         newest - float(weights @ (times[kept] / weights.sum())),
     )  # fmt: skip
     part = log if kept.all() else log.select(kept)

@@ -351,7 +351,7 @@ def _banded(known: Relevance, evidence: Evidence) -> tuple[FloatArray, FloatArra
     kept, joined = np.isfinite(relevance), cells.row >= 0
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
     mean = queries.spread(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
-    seen = Discount.of("log2").weights(int(cells.position.max()))[cells.position - 1] * cells.weight
+    seen = Discount.from_spec("log2").weights(int(cells.position.max()))[cells.position - 1] * cells.weight
     exposure = sums(cells.row[joined], seen[joined], data.n_documents)
     usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.where(evidence.asked, evidence.sessions, 1.0)
     return relevance - mean, np.where(kept, exposure / queries.spread(usual), 0.0)
@@ -507,7 +507,7 @@ def _by_labels(
     means = {name: evaluation.mean["ndcg@10"] for name, evaluation in evaluations.items()}
 
     def interval(mean: float, of: FloatArray) -> Interval:
-        return replace(bootstrap_interval(of, resamples=2_000), value=mean)
+        return replace(bootstrap_interval(of, n_resamples=2_000), value=mean)
 
     gains = {
         name: interval(means[name] - means["naive"], values[name] - values["naive"])

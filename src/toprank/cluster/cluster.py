@@ -387,17 +387,17 @@ class Cluster:
         *,
         convention: Convention | str = "standard",
         max_grade: float | None = None,
-        relevant_from: float = 1.0,
+        min_relevance: float = 1.0,
         unjudged: Unjudged | None = None,
         weighted: bool = False,
     ) -> Evaluation:
         """Return what `toprank.evaluate` does for the ranker's scores; workers score and judge their own partitions."""
-        rules, measures = Convention.of(convention), parse_all(metrics)
+        rules, measures = Convention.from_name(convention), parse_all(metrics)
         rows = self.place(data).rows
         top = max_grade
         if top is None:
             top = max(rows.each(settled_top, unjudged or rules.unjudged))
-        options = {"max_grade": top if top > 0 else None, "relevant_from": relevant_from}
+        options = {"max_grade": top if top > 0 else None, "min_relevance": min_relevance}
         options |= {"unjudged": unjudged, "weighted": weighted}
         parts = rows.each(part_values, ranker, list(measures.values()), rules, options)
         columns = zip(*(part.by_metric for part in parts), strict=True)

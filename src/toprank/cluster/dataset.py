@@ -434,7 +434,7 @@ class Placed(Source):
 
     @override
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
-        rules, measure = Convention.of(convention), parse(metric)
+        rules, measure = Convention.from_name(convention), parse(metric)
         top = max(self.rows.each(settled_top, rules.unjudged))
 
         def value(score: Score) -> float:

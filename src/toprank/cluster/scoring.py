@@ -23,7 +23,7 @@ from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
 from toprank.data.scores import write_scores
 from toprank.errors import DataError
-from toprank.evaluation.scores import Judge, evaluate
+from toprank.evaluation.scores import BoundMetric, evaluate
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.rankers.source import Score
@@ -67,10 +67,10 @@ def settled_top(rows: WorkerRows, unjudged: str) -> float:
 def judged_top(rows: WorkerRows, metric: str, convention: str) -> float | None:
     """Return what `settled_top` does; None if the metric does not accept the labels."""
     try:
-        Judge(rows.present, metric, convention=convention, threads=1)(np.zeros(rows.present.n_documents))
+        BoundMetric(rows.present, metric, convention=convention, threads=1)(np.zeros(rows.present.n_documents))
     except DataError:
         return None
-    return settled_top(rows, Convention.of(convention).unjudged)
+    return settled_top(rows, Convention.from_name(convention).unjudged)
 
 
 @in_sentences
@@ -98,12 +98,12 @@ class Extremes(NamedTuple):
 
 @in_sentences
 def part_extremes(rows: WorkerRows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
-    """Return a partition's part of the answer whether a metric can choose; see `Judge.for_choosing`."""
+    """Return a partition's part of the answer whether a metric can choose; see `BoundMetric.for_selection`."""
     data = rows.present
     kept = _judged_part(data, convention.unjudged)
     if kept is not None and not kept.any():
         return Extremes(True, np.inf, -np.inf)
-    judge = Judge(data, measure, convention=convention, max_grade=max_grade, threads=1)
+    judge = BoundMetric(data, measure, convention=convention, max_grade=max_grade, threads=1)
     labels = np.where(data.judged, data.labels, 0.0)
     return Extremes(np.array_equal(*judge.extremes(), equal_nan=True), float(labels.min()), float(labels.max()))
 

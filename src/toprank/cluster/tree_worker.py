@@ -21,7 +21,7 @@ from toprank.compute import FloatArray
 from toprank.data.concatenation import concatenate
 from toprank.data.dataset import RankingData, check_finite
 from toprank.errors import require_extra
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.metrics.parsing import parse
 from toprank.rankers.early_stopping import BoosterStopping, PriorTraining
 from toprank.rankers.trees.parameters import InitialTrees, categorical_columns, grown, lightgbm_parameters
@@ -70,7 +70,7 @@ def _make_rounds(share: _Share, plan: BoostingPlan, place: Place, watch: _Shared
     own, before, data, held_out = share
     company = watch.company
     judges = {
-        name: Judge(part, own.metric, convention=own.convention, max_grade=plan.tops[name] or None, threads=1)
+        name: BoundMetric(part, own.metric, convention=own.convention, max_grade=plan.tops[name] or None, threads=1)
         for name, part in (("train", data), ("valid", held_out))
         if name in plan.tops and part is not None
     }
@@ -183,7 +183,7 @@ class _SharedWatch(BoosterStopping):
         if state is not None:
             self.best, self.best_value, self.history = state.best, state.best_value, state.history
 
-    def metric(self, name: str, judge: Judge, scores: Callable[[FloatArray], FloatArray]) -> Callable[..., float]:
+    def metric(self, name: str, judge: BoundMetric, scores: Callable[[FloatArray], FloatArray]) -> Callable[..., float]:
         """Return the metric of this trainer's own queries; it notes the sum and count that all trainers add up."""
 
         def value(raw: FloatArray) -> float:
@@ -192,7 +192,9 @@ class _SharedWatch(BoosterStopping):
 
         return value
 
-    def first_value(self, before: TreeRanker, judge: Judge | None, scores: Callable[[FloatArray], FloatArray]) -> None:
+    def first_value(
+        self, before: TreeRanker, judge: BoundMetric | None, scores: Callable[[FloatArray], FloatArray]
+    ) -> None:
         """Set the value to beat: the validation metric of the model to go on from."""
         if "valid" not in self.names:
             return

@@ -357,7 +357,7 @@ def boost(data: Placed, ranker: TreeRanker, valid: Any) -> tuple[InitialState, B
     finally:
         training.forget()
     booster = finished(outcome.trees, outcome.rounds)
-    names = ("", "") if valid is None else (str(ranker.metric), Convention.of(ranker.convention).name)
+    names = ("", "") if valid is None else (str(ranker.metric), Convention.from_name(ranker.convention).name)
     result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
     return InitialState(plan.gains, plan.intercept, None, None), BoostingResult(*result)
 
@@ -380,7 +380,7 @@ def _plan(data: Placed, ranker: TreeRanker, valid: Placed | None) -> BoostingPla
         largest = data.rows.each(judged_top, ranker.metric, ranker.convention)
         tops = {} if None in largest else {"train": max(largest)}
     if valid is not None:
-        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
+        tops["valid"] = max(valid.rows.each(settled_top, Convention.from_name(ranker.convention).unjudged))
         judge = valid.judge(ranker.metric, ranker.convention, None)
         judge.value(_zeros)  # refuse now, not after the first tree
         if ranker.early_stopping is not None:

@@ -177,7 +177,7 @@ class DividedData:
         """How many units a single round holds out of the training data; None if they were given or there are folds."""
         return None if self.division is None or self.is_folded else self.division.n_held_out
 
-    def for_choosing(self) -> DividedData:
+    def for_selection(self) -> DividedData:
         """Return the rounds with their held-out data as validation data too, as a search needs them.
 
         A fit may then stop early on the units that it is judged on, so a value found on them is optimistic. The data

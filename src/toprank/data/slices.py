@@ -16,9 +16,9 @@ from toprank.data.queries import Queries
 from toprank.data.query_values import listed
 from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 
-LEAST = 20
+MIN_QUERIES = 20
 """Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
-By = str | npt.ArrayLike | Mapping[Any, Any]
+SliceBy = str | npt.ArrayLike | Mapping[Any, Any]
 _HEAD = "head:"
 _MOST = 50  # slices; more are values of a number, not slices
 
@@ -28,13 +28,13 @@ class Slices:
     """A partition of the queries.
 
     Attributes:
-        by: What the queries were divided by.
+        column: What the queries were divided by.
         names: The slices; of text in the order of the alphabet, of numbers and dates in theirs.
         codes: For each query the number of its slice.
         rule: Which query falls into which slice, in a sentence.
     """
 
-    by: str
+    column: str
     names: tuple[str, ...]
     codes: IntArray
     rule: str
@@ -59,7 +59,7 @@ class Sliceable:
         """The queries of some data."""
         return cls(data.carried, data.queries, data.qids, data.query_weights)
 
-    def slices(self, by: By) -> Slices:
+    def slices(self, by: SliceBy) -> Slices:
         """The slices by a carried column, by ``head:COLUMN``, or by one value for each query.
 
         Head are the queries with the largest values of the column that together make half of its sum, tail all others;
@@ -114,7 +114,7 @@ def pooled_slices(parts: Sequence[Sliceable], by: str) -> Slices:
     return _head_and_tail(by.removeprefix(_HEAD), column) if parts[0].is_head(by) else _by_value(by, column)
 
 
-def slices_of_queries(by: By, qids: Array, metadata: Sliceable | None) -> Slices:
+def slices_of_queries(by: SliceBy, qids: Array, metadata: Sliceable | None) -> Slices:
     """Return the slices of queries that are known by id, by ``{query id: value}`` too.
 
     `metadata` holds their columns; None if these are unknown, as those of a run.
@@ -128,7 +128,7 @@ def slices_of_queries(by: By, qids: Array, metadata: Sliceable | None) -> Slices
     return slices_of_values(by, len(qids)) if metadata is None else metadata.slices(by)
 
 
-def slices_of_values(by: By | Slices, n: int) -> Slices:
+def slices_of_values(by: SliceBy | Slices, n: int) -> Slices:
     """The slices by one value for each of n queries, of which nothing else is known."""
     if isinstance(by, Slices) and len(by.codes) == n:
         return by

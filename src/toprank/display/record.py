@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from toprank.display.tables import Kind, Shown, frame_of
+from toprank.display.tables import DisplayMixin, Kind, frame_of
 
 
 class JsonObject:
@@ -44,7 +44,7 @@ class JsonObject:
         return to_json(value)
 
 
-class Record(JsonObject, Shown):
+class Record(JsonObject, DisplayMixin):
     """A frozen dataclass that holds a result.
 
     `to_dict` derives from the fields, as `JsonObject` describes, and has the summary; the frame of `to_frame` has the

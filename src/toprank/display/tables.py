@@ -155,7 +155,7 @@ def with_packages(latex: str) -> str:
 Part = str | tuple[str, ...] | Table
 
 
-class Shown(ABC):
+class DisplayMixin(ABC):
     """A result that is described once, by paragraphs (text), lists of sentences (tuples) and tables, for every form."""
 
     @abstractmethod

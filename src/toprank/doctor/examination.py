@@ -26,7 +26,7 @@ from toprank.doctor.findings import Finding, Report, Severity, Subject, about_so
 from toprank.doctor.scan import Examined, Mask, scan
 from toprank.doctor.splits import between_findings
 from toprank.errors import DataError, Remedy, join_parts
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.metrics.conventions import Gain
 from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
@@ -269,7 +269,7 @@ def leak_findings(examined: Examined) -> Iterator[Finding]:
         return
     step = max(1, -(-int(sizes[graded].sum()) // _LOOKED_AT))
     part = data.select(graded[::step])
-    judge = Judge(part.without_features(), PairwiseAccuracy())
+    judge = BoundMetric(part.without_features(), PairwiseAccuracy())
     shares = {}
     for column in np.flatnonzero(examined.scan.largest > examined.scan.smallest):
         values = part.X[:, [column]]
@@ -294,7 +294,7 @@ def _gains(data: RankingData) -> FloatArray:
 def _mean_ndcg(data: RankingData, gains: FloatArray, cutoff: int) -> tuple[FloatArray, FloatArray]:
     """NDCG by query of the rows as they lie, and its mean over all orders; queries without gain left out."""
     relative = data.without_features().replace(labels=gains / gains.max())  # NDCG does not mind, and sums stay finite
-    judge = Judge(relative, NDCG(cutoff, gain=Gain.of("linear"), blank="skip"))
+    judge = BoundMetric(relative, NDCG(cutoff, gain=Gain.from_spec("linear"), no_relevant="skip"))
     in_file_order, at_random = judge.per_query(-np.arange(len(gains))), judge.per_query(np.zeros(len(gains)))
     some_gain = ~np.isnan(at_random)
     return in_file_order[some_gain], at_random[some_gain]

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from toprank.display.svg import shortened
-from toprank.display.tables import Kind, Part, Shown, frame_of
+from toprank.display.tables import DisplayMixin, Kind, Part, frame_of
 
 Severity = Literal["problem", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
@@ -56,7 +56,7 @@ class Subject:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Report(DisplayMixin):
     """Everything that was found, worst first."""
 
     subjects: tuple[Subject, ...]

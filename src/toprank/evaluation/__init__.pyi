@@ -5,6 +5,6 @@ from toprank.evaluation.comparing import compare_values as compare_values
 from toprank.evaluation.comparison import Comparison as Comparison
 from toprank.evaluation.comparison import Difference as Difference
 from toprank.evaluation.result import Evaluation as Evaluation
-from toprank.evaluation.scores import Judge as Judge
+from toprank.evaluation.scores import BoundMetric as BoundMetric
 from toprank.evaluation.scores import evaluate as evaluate
-from toprank.evaluation.scores import evaluate_under_all as evaluate_under_all
+from toprank.evaluation.scores import evaluate_all_conventions as evaluate_all_conventions

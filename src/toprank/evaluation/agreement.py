@@ -53,7 +53,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Order:
+class SystemOrder:
     """The systems as a judge orders them, and as the first one does, on the queries that both judged.
 
     Attributes:
@@ -65,7 +65,7 @@ class Order:
         lost: of these, pairs in which the other judge shows no difference.
         flipped: of these, pairs that the other judge finds significantly different the other way round.
         gained: pairs in which only the other judge shows a difference.
-        flips: the flipped pairs in sentences.
+        reversals: the flipped pairs in sentences.
         means: system → (mean for the first judge, mean for the other).
     """
 
@@ -78,13 +78,13 @@ class Order:
     lost: int
     flipped: int
     gained: int
-    flips: tuple[str, ...]
+    reversals: tuple[str, ...]
     means: Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, repr=False)
-class Judges(Record):
-    """The result of `judges`; `print` it.
+class JudgeAgreement(Record):
+    """The result of `judge_agreement`; `print` it.
 
     Attributes:
         names: names of the judges; the others are compared with the first.
@@ -104,7 +104,7 @@ class Judges(Record):
     alpha_interval: Interval | None
     documents: int
     queries: int
-    orders: tuple[Order, ...]
+    orders: tuple[SystemOrder, ...]
     weights: str
     level: str
     confidence: float
@@ -132,7 +132,10 @@ class Judges(Record):
                 for order in self.orders
             ]  # fmt: skip
             columns = ("judge", "metric", "queries", "tau", "significant", "kept", "lost", "flipped", "gained")
-            parts += [Table(columns, listed, names=2), tuple(flip for order in self.orders for flip in order.flips)]
+            parts += [
+                Table(columns, listed, names=2),
+                tuple(reversal for order in self.orders for reversal in order.reversals),
+            ]
         return [*parts, f"Intervals are {share} jackknife intervals over queries.", self.caveats]
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,14 +160,14 @@ class Judges(Record):
         return values
 
 
-class JudgesOptions(CompareOptions, total=False):
-    """Further keywords of `judges`: the measures of agreement, and how systems are compared."""
+class AgreementOptions(CompareOptions, total=False):
+    """Further keywords of `judge_agreement`: the measures of agreement, and how systems are compared."""
 
     weights: str
     level: str
 
 
-def judges(
+def judge_agreement(
     reference: Any,
     others: Any,
     *,
@@ -172,8 +175,8 @@ def judges(
     metrics: Any = ("ndcg@10",),
     trained: Mapping[str, Any] | None = None,
     name: str | None = None,
-    **options: Unpack[JudgesOptions],
-) -> Judges:
+    **options: Unpack[AgreementOptions],
+) -> JudgeAgreement:
     """Measure whether other judges (people, a language model, clicks) can stand for this one.
 
     Agreement on documents is one thing; that systems come out in the same order is what an evaluation needs. So with
@@ -195,7 +198,7 @@ def judges(
 
     >>> people = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 2}}
     >>> model = {"q1": {"a": 2, "b": 0, "c": 2}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 1}}
-    >>> result = judges(people, {"model": model})
+    >>> result = judge_agreement(people, {"model": model})
     >>> round(result.agreements[0].kappa, 4), round(result.agreements[0].weighted_kappa, 4), round(result.alpha, 4)
     (0.5625, 0.7941, 0.8514)
     """
@@ -212,13 +215,13 @@ def judges(
     if name in others:
         raise DataError(f"Two judges are called '{name}'; give them different names.")
     everyone = {name: qrels_from(reference)} | {other: qrels_from(judgments) for other, judgments in others.items()}
-    table = _JudgmentTable.of(everyone)
+    table = _JudgmentTable.from_judgments(everyone)
     agreements = tuple(_agreement(table, place, weights, confidence) for place in range(1, len(everyone)))
     units = (table.codes >= 0).sum(axis=1) >= 2
     counts = coincidences(table.codes, table.query, table.n_queries, len(table.grades))
     alpha, interval = _with_interval(lambda pairs: krippendorff(pairs, table.grades, level), counts, confidence)
     ordered = () if runs is None else tuple(_orders(everyone, runs, metrics, options))
-    return Judges(
+    return JudgeAgreement(
         names=tuple(everyone),
         agreements=agreements,
         alpha=alpha,
@@ -255,7 +258,7 @@ class _JudgmentTable(NamedTuple):
     grades: FloatArray
 
     @classmethod
-    def of(cls, judgments: Mapping[str, Qrels]) -> _JudgmentTable:
+    def from_judgments(cls, judgments: Mapping[str, Qrels]) -> _JudgmentTable:
         each = list(judgments.values())
         owner = np.repeat(np.arange(len(each)), [len(judge) for judge in each])
         grades, codes = np.unique(np.concatenate([judge.grades for judge in each]), return_inverse=True)
@@ -313,7 +316,7 @@ def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple
     return value, Interval(value, low, high, confidence, len(counts), "jackknife over queries", "estimate")
 
 
-def _orders(everyone: Mapping[str, Qrels], runs: Any, metrics: Any, options: CompareOptions) -> Iterable[Order]:
+def _orders(everyone: Mapping[str, Qrels], runs: Any, metrics: Any, options: CompareOptions) -> Iterable[SystemOrder]:
     """Yield the order of systems for each judge but the first and each metric."""
     (_, reference), *others = everyone.items()
     systems = {name: Run.of(run) for name, run in named(runs).items()}
@@ -333,13 +336,13 @@ def _only(judgments: Qrels, qids: Any) -> Qrels:
     return Qrels(judgments.qids[kept], judgments.document_ids[kept], judgments.grades[kept])
 
 
-def _order(judge: str, metric: str, n: int, before: Comparison, after: Comparison) -> Order:
+def _order(judge: str, metric: str, n: int, before: Comparison, after: Comparison) -> SystemOrder:
     from scipy.stats import kendalltau
 
     means = {name: (before.means[name][metric], after.means[name][metric]) for name in before.systems}
     tau = float(kendalltau(*zip(*means.values(), strict=True)).statistic)
     counts = dict.fromkeys(("significant", "kept", "lost", "flipped", "gained"), 0)
-    flips = []
+    reversals = []
     for old, new in zip(before.differences, after.differences, strict=True):
         if old.metric != metric:
             continue
@@ -352,10 +355,12 @@ def _order(judge: str, metric: str, n: int, before: Comparison, after: Compariso
             counts["kept"] += 1
         else:
             counts["flipped"] += 1
-            flips.append(
+            reversals.append(
                 f"{judge} prefers {new.winner} to {old.winner} in {metric}; the first judge does the opposite."
             )
-    return Order(judge, metric, n, tau if np.isfinite(tau) else None, **counts, flips=tuple(flips), means=means)
+    return SystemOrder(
+        judge, metric, n, tau if np.isfinite(tau) else None, **counts, reversals=tuple(reversals), means=means
+    )
 
 
 def _caveats(names: tuple[str, ...], trained: Mapping[str, Any]) -> Iterable[str]:

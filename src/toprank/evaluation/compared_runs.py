@@ -24,14 +24,14 @@ class JudgedRuns(NamedTuple):
 
     Attributes:
         evaluations: by system; NaN where a run does not answer a query and the rule leaves it out.
-        missing: system → ids of the judged queries that its run does not answer; systems that lack none are not there.
+        unanswered: system → ids of the judged queries that its run does not answer; complete runs have no entry.
         omissions: the same in sentences, and what else was left out.
         runs: the runs by system; empty for scores.
         documents: the judgments, or the labeled data.
     """
 
     evaluations: dict[str, Evaluation]
-    missing: dict[str, tuple[str, ...]]
+    unanswered: dict[str, tuple[str, ...]]
     omissions: tuple[str, ...]
     runs: dict[str, Run]
     documents: Any
@@ -59,8 +59,8 @@ def judged_runs(
     **options: Any,
 ) -> JudgedRuns:
     """Evaluate runs on the same queries; the options are those of `evaluate_run`, `pairs` those to be compared."""
-    rules, judgments = Convention.of(convention), qrels_from(qrels)
-    zero = rules.missing == "zero" if complete is None else complete
+    rules, judgments = Convention.from_name(convention), qrels_from(qrels)
+    zero = rules.unanswered == "zero" if complete is None else complete
     evaluated = {name: _evaluated(name, run, judgments, metrics, rules, options) for name, run in systems.items()}
     judged = np.unique(judgments.qids)
     answered = {name: evaluation.qids for name, (evaluation, _) in evaluated.items()}

@@ -14,7 +14,7 @@ from toprank.data.arguments import check_whole
 from toprank.data.bytesource import PathLike
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
-from toprank.data.slices import LEAST, By, Slices
+from toprank.data.slices import MIN_QUERIES, SliceBy, Slices
 from toprank.data.trec.tables import Qrels, Run
 from toprank.errors import DataError, UnknownNameError
 from toprank.evaluation.compared_runs import JudgedRuns, are_runs, judged_runs
@@ -46,8 +46,8 @@ def compare(
     metrics: Any = ("ndcg@10",),
     *,
     convention: Any = None,
-    by: By | None = None,
-    least: int = LEAST,
+    slice_by: SliceBy | None = None,
+    min_queries: int = MIN_QUERIES,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Evaluate several systems on the same queries and test their differences, query by query.
@@ -63,16 +63,16 @@ def compare(
         test: "randomization" (Fisher's sign flips, the default), "t" or "wilcoxon".
         correction: "holm", "bonferroni" or "none", over the family of all pairs × metrics.
         confidence: Of the intervals; differences are called significant at level ``1 - confidence``.
-        flips: Random sign flips of the randomization test, beyond 20 non-zero differences.
-        resamples: Resamples of the bootstrap intervals.
+        n_permutations: Random sign flips of the randomization test, beyond 20 non-zero differences.
+        n_resamples: Resamples of the bootstrap intervals.
         margin: The largest difference that does not matter, for the equivalence test; the same for all metrics.
         power: The chance to see the difference, for the number of queries needed.
-        seed: Seed of flips and resamples.
-        by: Compare also in slices of the queries: a column that the data carry along (``"device"``),
+        seed: Seed of sign flips and resamples.
+        slice_by: Compare also in slices of the queries: a column that the data carry along (``"device"``),
             ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query, of runs
-            as ``{query id: value}``; see `Evaluation.by`. The tests in slices are a family of their own, slices ×
+            as ``{query id: value}``; see `Evaluation.by_slice`. The tests in slices are a family of their own, slices ×
             pairs × metrics; those over all queries stay as they are.
-        least: Slices with fewer queries are named but not tested.
+        min_queries: Slices with fewer queries are named but not tested.
         order: How scores stand that do not tell it themselves, where grouping moved the rows of the data: "data" or
             "source", as for `evaluate`.
         threads: Threads to use; the results do not depend on it.
@@ -84,7 +84,7 @@ def compare(
     >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "b": 1}, "q3": {"a": 1, "b": 0}}
     >>> runs = {"x": {"q1": {"a": 2, "b": 1}, "q2": {"b": 1}}, "y": {q: {"a": 1, "b": 2} for q in qrels}}
     >>> comparison = compare(runs, qrels, "rr")
-    >>> comparison.means["x"]["rr"], comparison.differences[0].n, comparison.missing
+    >>> comparison.means["x"]["rr"], comparison.differences[0].n, comparison.unanswered
     (1.0, 2, {'x': ('q3',)})
     """
     statistics, rules = ComparisonOptions.split(options)
@@ -101,16 +101,18 @@ def compare(
     else:
         scored = _scored(given, data, metrics, order=order, convention=convention or "standard", **rules)
         judged = JudgedRuns(scored, {}, (), {}, data)
-    if runs and by is not None and not isinstance(by, Mapping):
-        raise DataError("Runs know their queries by id alone; to compare them in slices, give by={query id: value}.")
+    if runs and slice_by is not None and not isinstance(slice_by, Mapping):
+        raise DataError(
+            "Runs know their queries by id alone; to compare them in slices, give slice_by={query id: value}."
+        )
     first = next(iter(judged.evaluations.values()))
-    slices = None if by is None else _slices(by, data, first)
+    slices = None if slice_by is None else _slices(slice_by, data, first)
     inputs = None
     if runs or isinstance(data, RankingData):
         compared = judged.runs if runs else _columns(given, judged.documents, order)
         inputs = ComparedInputs(compared, judged.documents, first.measures, first.convention, rules)
-    whole = _compared(gathered(judged.evaluations), statistics, slices, least, rules.get("threads"))
-    return replace(whole, missing=judged.missing, omissions=judged.omissions, inputs=inputs)
+    whole = _compared(gathered(judged.evaluations), statistics, slices, min_queries, rules.get("threads"))
+    return replace(whole, unanswered=judged.unanswered, omissions=judged.omissions, inputs=inputs)
 
 
 def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any) -> dict[str, Evaluation]:
@@ -143,19 +145,26 @@ def compare_values(
     *,
     convention: str | None = None,
     lower_is_better: Collection[str] = (),
-    by: By | Slices | None = None,
-    least: int = LEAST,
+    slice_by: SliceBy | Slices | None = None,
+    min_queries: int = MIN_QUERIES,
     threads: int | None = None,
     **options: Unpack[ComparisonKeywords],
 ) -> Comparison:
-    """Compare systems whose per-query numbers are known: system → evaluation, or metric → one value per query.
+    """Compare systems from per-query values: system → evaluation, or metric → one value per query.
 
-    Evaluations, and values given as ``{query id: value}``, are paired by the ids of their queries; systems that were
-    not evaluated on the same queries are refused. Plain lists must be in the same order. NaN marks a query that does
-    not count under the metric. `lower_is_better` names the metrics that are errors (evaluations know theirs), `by`
-    slices the queries in the order of the first system; the other options are those of `compare`. The number of
-    queries needed is for a t-test at the level divided by the size of the family (where a correction is asked for):
-    the hurdle that the smallest p-value of the family has to take.
+    Evaluations, and values given as ``{query id: value}``, are paired by query id; an error is raised if the systems
+    were not evaluated on the same queries. Plain lists must be in the same order. NaN marks a query that is left out
+    under that metric. The number of queries needed refers to a t-test at the level divided by the number of tests, if
+    a correction is applied: the threshold for the smallest p-value.
+
+    Args:
+        per_query: the values by system.
+        convention: name of the evaluation convention, for the output. Default: that of the evaluations.
+        lower_is_better: names of the metrics that are errors. Default: those of the evaluations.
+        slice_by: slices of the queries, in the order of the first system; see `compare`.
+        min_queries: slices with fewer queries are named but not tested.
+        threads: number of threads; the result does not depend on it.
+        **options: the statistics, as for `compare`.
 
     >>> a = {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}
     >>> b = {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}
@@ -168,25 +177,31 @@ def compare_values(
         if name not in values.metrics:
             raise UnknownNameError("metric among those compared", name, values.metrics)
     values = replace(values, lower_is_better=errors, convention=convention or values.convention)
-    return _compared(values, ComparisonOptions(**options), None if by is None else values.slices(by), least, threads)
+    return _compared(
+        values,
+        ComparisonOptions(**options),
+        None if slice_by is None else values.slices(slice_by),
+        min_queries,
+        threads,
+    )
 
 
-def _slices(by: By, data: Any, evaluation: Evaluation) -> Slices:
+def _slices(slice_by: SliceBy, data: Any, evaluation: Evaluation) -> Slices:
     """Return the slices of the queries that were evaluated, which may be fewer than those of the data."""
-    if not isinstance(by, str | Mapping) and len(evaluation.qids) < getattr(data, "n_queries", 0):
-        by = np.asarray(by)
-        if len(by) == data.n_queries:
-            by = by[np.isin(data.qids, evaluation.qids)]
-    return evaluation.slices(by)
+    if not isinstance(slice_by, str | Mapping) and len(evaluation.qids) < getattr(data, "n_queries", 0):
+        slice_by = np.asarray(slice_by)
+        if len(slice_by) == data.n_queries:
+            slice_by = slice_by[np.isin(data.qids, evaluation.qids)]
+    return evaluation.slices(slice_by)
 
 
 def _compared(
-    values: Values, statistics: ComparisonOptions, slices: Slices | None, least: int, threads: int | None
+    values: Values, statistics: ComparisonOptions, slices: Slices | None, min_queries: int, threads: int | None
 ) -> Comparison:
     """Return the comparison of all units, and in slices of them if there are any."""
     tested, sliced = differences(values, statistics, threads), None
     if slices is not None:
-        check_whole("least", least, 2)
-        rows = differences_by_slice(values, slices, least, statistics, threads)
-        sliced = SlicedComparison(statistics, slices, least, rows)
+        check_whole("min_queries", min_queries, 2)
+        rows = differences_by_slice(values, slices, min_queries, statistics, threads)
+        sliced = SlicedComparison(statistics, slices, min_queries, rows)
     return Comparison(values=values, differences=tested, statistics=statistics, slices=sliced)

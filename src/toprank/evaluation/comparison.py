@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 OPTIONS = frozenset({*ComparisonKeywords.__annotations__, "alpha"})
 _JSON = (
-    *("systems", "metrics", "queries", "convention", "baseline", "test", "correction", "family", "confidence"),
-    *("alpha", "margin", "power", "flips", "resamples", "seed", "missing"),
+    *("systems", "metrics", "queries", "convention", "baseline", "test", "correction", "n_tests", "confidence"),
+    *("alpha", "margin", "power", "n_permutations", "n_resamples", "seed", "unanswered"),
 )
 CORRECTED_BY = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected"}
 
@@ -62,7 +62,7 @@ class Comparison(Record):
         differences: One per pair and metric, pair by pair.
         statistics: The options of the comparison.
         slices: The same systems in slices of the queries, where these were asked for.
-        missing: Of runs: system → ids of the judged queries that its run does not answer, where there are any.
+        unanswered: Of runs: system → ids of the judged queries that its run does not answer, where there are any.
         omissions: Sentences about queries that are missing or were left out.
         inputs: The scores or runs that were evaluated, and the rules; None if only their values are known.
     """
@@ -71,7 +71,7 @@ class Comparison(Record):
     differences: tuple[Difference, ...]
     statistics: ComparisonOptions
     slices: SlicedComparison | None = None
-    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     omissions: tuple[str, ...] = ()
     inputs: ComparedInputs | None = field(default=None, compare=False)
 
@@ -113,19 +113,19 @@ class Comparison(Record):
     @cached_property
     def mean_intervals(self) -> Mapping[str, Mapping[str, Interval]]:
         """System → metric → bootstrap interval of the mean, each for itself."""
-        options = {"confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
+        options = {"confidence": self.confidence, "n_resamples": self.n_resamples, "seed": self.seed}
         found = bootstrap_means(self.values, **options)
         return cast(dict[str, dict[str, Interval]], found)  # a metric counts on some query of each system
 
     @property
-    def family(self) -> int:
+    def n_tests(self) -> int:
         """How many tests the correction takes together: pairs × metrics."""
         return len(self.differences)
 
     @property
     def tests(self) -> str:
         """The size of the family in words."""
-        return count_of(self.family, "test")
+        return count_of(self.n_tests, "test")
 
     def summary_of(self, difference: Difference) -> str:
         """Return the verdict on a difference as a sentence."""
@@ -196,18 +196,20 @@ class Comparison(Record):
     @property
     def methods(self) -> str:
         """How the numbers were computed: the footnote of a table."""
-        flips = f", {self.flips:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
-        pairs, metrics = self.family // len(self.metrics), len(self.metrics)
+        n_permutations = (
+            f", {self.n_permutations:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
+        )
+        pairs, metrics = self.n_tests // len(self.metrics), len(self.metrics)
         corrected = self.correction != "none"
         correction = f"{CORRECTED_BY[self.correction]} over {self.tests} ({pairs} × {metrics}, pairs × metrics)"
-        strict = f"{self.alpha:g}/{self.family}" if corrected else f"{self.alpha:g}"
+        strict = f"{self.alpha:g}/{self.n_tests}" if corrected else f"{self.alpha:g}"
         equivalence = (
             f"two one-sided tests that count an unseen query, {'same correction' if corrected else 'uncorrected'}"
         )
         return (
-            f"p: paired {self.test} test, two-sided{flips}, {correction if corrected else 'uncorrected'}; "
+            f"p: paired {self.test} test, two-sided{n_permutations}, {correction if corrected else 'uncorrected'}; "
             f"* at level {self.alpha:g}. "
-            f"Intervals: studentized bootstrap, {self.resamples:,} resamples, each for itself. "
+            f"Intervals: studentized bootstrap, {self.n_resamples:,} resamples, each for itself. "
             f"Needed: queries for power {self.power:g} at level {strict}. "
             f"p (±{self.margin:g}): equivalence, {equivalence}. "
             f"Seed {self.seed}."
@@ -254,4 +256,4 @@ class Comparison(Record):
         """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""
         plain: dict[str, Any] = {name: to_json(getattr(self, name)) for name in _JSON}
         plain |= {"notes": list(self.omissions), "means": to_json(self.means), "differences": self._rows()}
-        return plain if self.slices is None else plain | {"by": self.slices.to_dict()}
+        return plain if self.slices is None else plain | {"slices": self.slices.to_dict()}

@@ -142,16 +142,16 @@ def differences(values: Values, statistics: ComparisonOptions, threads: int | No
 
 
 def differences_by_slice(
-    values: Values, slices: Slices, least: int, statistics: ComparisonOptions, threads: int | None = None
+    values: Values, slices: Slices, min_queries: int, statistics: ComparisonOptions, threads: int | None = None
 ) -> tuple[SliceDifference, ...]:
-    """Return one row per slice, pair and metric; rows of at least `least` queries are tested, in one family."""
+    """Return one row per slice, pair and metric; rows of at least `min_queries` queries are tested, in one family."""
     rows = list[SliceDifference]()
     for name, part in values.parts(slices).items():
         for pair in pairs_of(part.systems, statistics.baseline):
             for metric in part.metrics:
                 a, b = _paired(part, metric, pair)
                 mean_a, mean_b = (float(a.mean()), float(b.mean())) if len(a) else (None, None)
-                tested = _difference(part, metric, pair, statistics, threads) if len(a) >= least else None
+                tested = _difference(part, metric, pair, statistics, threads) if len(a) >= min_queries else None
                 rows.append(SliceDifference(name, metric, *pair, len(a), mean_a, mean_b, tested))
     corrected = iter(_corrected([row.tested for row in rows if row.tested is not None], statistics))
     return tuple(row if row.tested is None else replace(row, tested=next(corrected)) for row in rows)
@@ -173,7 +173,12 @@ def _difference(
         raise DataError(f"{metric} is not defined on any query for both {pair[0]} and {pair[1]}; leave it out.")
     tested = _tested(statistics, a, b, threads)
     interval = significance.bootstrap_interval(
-        a, b, confidence=statistics.confidence, resamples=statistics.resamples, seed=statistics.seed, threads=threads
+        a,
+        b,
+        confidence=statistics.confidence,
+        n_resamples=statistics.n_resamples,
+        seed=statistics.seed,
+        threads=threads,
     )
     lower_is_better = metric in values.lower_is_better
     wins, ties, losses = significance.win_tie_loss(b, a) if lower_is_better else significance.win_tie_loss(a, b)
@@ -202,7 +207,9 @@ def _tested(
     statistics: ComparisonOptions, a: FloatArray, b: FloatArray, threads: int | None
 ) -> significance.TestResult:
     if statistics.test == "randomization":
-        return significance.randomization_test(a, b, flips=statistics.flips, seed=statistics.seed, threads=threads)
+        return significance.randomization_test(
+            a, b, n_permutations=statistics.n_permutations, seed=statistics.seed, threads=threads
+        )
     return significance.t_test(a, b) if statistics.test == "t" else significance.wilcoxon(a, b)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_whole
 from toprank.data.query_values import QueryValues, listed
-from toprank.data.slices import LEAST, By, Sliceable, Slices
+from toprank.data.slices import MIN_QUERIES, Sliceable, SliceBy, Slices
 from toprank.display.pictures import Picture, histogram
 from toprank.display.record import Record, to_json
 from toprank.display.tables import Part, Table
@@ -70,8 +70,8 @@ class Evaluation(Record):
     qids: npt.NDArray[Any]
     n_documents: int
     query_weights: FloatArray | None = None
-    about: Sliceable | None = None
-    """Columns and weights of the queries, for `by`; None if the data are not known."""
+    query_metadata: Sliceable | None = None
+    """Columns and weights of the queries, for `slice_by`; None if the data are not known."""
     unanswered: tuple[str, ...] | None = None
     """Judged queries for which a run has no document (no judged one, if it is condensed); None if no run was given."""
 
@@ -95,7 +95,7 @@ class Evaluation(Record):
             table=table,
             units=self.qids,
             weights=self.query_weights,
-            metadata=self.about,
+            metadata=self.query_metadata,
             lower_is_better=errors,
             convention=self.convention.name,
         )
@@ -106,35 +106,35 @@ class Evaluation(Record):
         return ByMetric(self.values.means[""])
 
     @property
-    def counted(self) -> Mapping[str, int]:
+    def n_evaluated(self) -> Mapping[str, int]:
         """How many queries the mean of each metric is taken over."""
         return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
 
-    def by(
+    def by_slice(
         self,
-        by: By,
+        slice_by: SliceBy,
         *,
         confidence: float = 0.95,
-        least: int = LEAST,
-        resamples: int = 10_000,
+        min_queries: int = MIN_QUERIES,
+        n_resamples: int = 10_000,
         seed: int = 0,
         threads: int | None = None,
     ) -> SlicedEvaluation:
         """The same numbers in slices of the queries, each mean with its interval.
 
         Args:
-            by: a column that the data carry along (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
+            slice_by: a metadata column of the data (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
                 column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query, in
                 their order or as ``{query id: value}``.
             confidence: of the intervals (bootstrap, studentized).
-            least: slices with fewer queries have no interval.
-            resamples: of the bootstrap.
+            min_queries: slices with fewer queries have no interval.
+            n_resamples: of the bootstrap.
             seed: of the resamples.
             threads: number of threads; the result does not depend on it.
 
         >>> import toprank as tr
         >>> data = tr.synthetic(n_queries=40, n_documents=(5, 20), seed=0)
-        >>> sliced = tr.evaluate(data.X[:, 0], data, "ndcg@10").by("head:documents")
+        >>> sliced = tr.evaluate(data.X[:, 0], data, "ndcg@10").slice_by("head:documents")
         >>> sliced.slices.sizes
         {'head': 16, 'tail': 24}
         >>> low, high = sliced.intervals["tail"]["ndcg@10"]
@@ -143,31 +143,38 @@ class Evaluation(Record):
         """
         from toprank.evaluation.sliced import SlicedEvaluation
 
-        check_whole("least", least, 2)
-        options: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed, "threads": threads}
-        return SlicedEvaluation.of(self, self.slices(by), int(least), options)
+        check_whole("min_queries", min_queries, 2)
+        options: dict[str, Any] = {
+            "confidence": confidence,
+            "n_resamples": n_resamples,
+            "seed": seed,
+            "threads": threads,
+        }
+        return SlicedEvaluation.from_evaluation(self, self.slices(slice_by), int(min_queries), options)
 
-    def slices(self, by: By) -> Slices:
-        """The slices that `by` divides the queries into."""
-        return self.values.slices(by)
+    def slices(self, slice_by: SliceBy) -> Slices:
+        """The slices that `slice_by` divides the queries into."""
+        return self.values.slices(slice_by)
 
     def select(self, chosen: npt.ArrayLike) -> Evaluation:
         """The evaluation of some of the queries, by a mask."""
-        part, about = self.values.select(chosen), self.about
+        part, query_metadata = self.values.select(chosen), self.query_metadata
         return replace(
             self,
             per_query=part.by_metric(""),
             qids=part.units,
-            n_documents=self.n_documents if about is None else int(about.queries.sizes[np.asarray(chosen)].sum()),
+            n_documents=self.n_documents
+            if query_metadata is None
+            else int(query_metadata.queries.sizes[np.asarray(chosen)].sum()),
             query_weights=part.weights,
-            about=None,
+            query_metadata=None,
         )
 
     def to_dict(self, per_query: bool = False) -> dict[str, Any]:
         """Plain values for JSON."""
         result = {
             "mean": self.mean, "convention": self.convention.name, "queries": len(self.qids),
-            "documents": self.n_documents, "counted": self.counted, "max_grade": self.max_grade,
+            "documents": self.n_documents, "n_evaluated": self.n_evaluated, "max_grade": self.max_grade,
         }  # fmt: skip
         if self.unanswered is not None:
             result["unanswered"] = self.unanswered
@@ -189,11 +196,11 @@ class Evaluation(Record):
             values, mean = self.per_query[name], self.mean[name]
         except KeyError:
             raise UnknownNameError("metric in this evaluation", name, self.names) from None
-        return histogram(f"{name} of {count_of(self.counted[name], 'query')}", values, mean, name)
+        return histogram(f"{name} of {count_of(self.n_evaluated[name], 'query')}", values, mean, name)
 
     def _parts(self) -> Sequence[Part]:
-        cells = [(name, f"{value:.4f}", f"{self.counted[name]:,}") for name, value in self.mean.items()]
-        left_out = [len(self.qids) - counted for counted in self.counted.values()]
+        cells = [(name, f"{value:.4f}", f"{self.n_evaluated[name]:,}") for name, value in self.mean.items()]
+        left_out = [len(self.qids) - n for n in self.n_evaluated.values()]
         table = Table(("metric", "mean", "queries"), cells, names=1)
         if any(left_out):
             more = [(*row, f"{out:,}") for row, out in zip(cells, left_out, strict=True)]
@@ -218,9 +225,9 @@ class Evaluation(Record):
         width = max(len(name) for name in (*self.names, "metric"))
         lines = [f"{'metric':<{width}}     mean  queries"]
         for name, value in self.mean.items():
-            left_out = len(self.qids) - self.counted[name]
+            left_out = len(self.qids) - self.n_evaluated[name]
             note = f"  ({left_out:,} left out)" if left_out else ""
-            lines.append(f"{name:<{width}}  {value:>7.4f}  {self.counted[name]:>7,}{note}")
+            lines.append(f"{name:<{width}}  {value:>7.4f}  {self.n_evaluated[name]:>7,}{note}")
         lines += [f"convention {self.convention}; max grade {self.max_grade:g}", *self._missing()]
         return "\n".join(lines)
 

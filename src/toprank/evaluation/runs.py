@@ -31,7 +31,7 @@ class RunOptions(TypedDict, total=False):
     """Further keywords of `evaluate_run`."""
 
     max_grade: float | None
-    relevant_from: float
+    min_relevance: float
     threads: int | None
 
 
@@ -57,7 +57,7 @@ def evaluate_run(
             out. Default: what the convention says. Queries without judgments are always left out.
         max_documents: only this many documents of each query are looked at (trec_eval's ``-M``).
         max_grade: the highest possible grade, for ERR and RBP. Default: the largest grade of the judgments.
-        relevant_from: grades of at least this much are relevant (trec_eval's ``-l``).
+        min_relevance: grades of at least this much are relevant (trec_eval's ``-l``).
         condense: take documents without a judgment (or with grade -1) out of the run; otherwise they are irrelevant.
         threads: number of threads; the result does not depend on it.
 
@@ -69,14 +69,14 @@ def evaluate_run(
     threads = further.pop("threads", None)
     for name in further.keys() & {"unjudged", "weighted"}:
         raise DataError(f"Runs are not evaluated with {name}=; use condense=True to leave out unjudged documents.")
-    terms, measures = Terms(Convention.of(convention), **further), parse_all(metrics)
+    terms, measures = Terms(Convention.from_name(convention), **further), parse_all(metrics)
     judgments, retrieved = Qrels.of(qrels), Run.of(run)
     lists, qids, grades = _join(judgments, retrieved, terms.convention, condense, max_documents)
     longest = int(max(np.diff(lists.offsets).max(), np.diff(lists.judged_offsets).max()))
     bounded = terms.rules(grades, float(judgments.grades.max()), longest)
     per_query = evaluate_views(lists, measures, bounded, threads)
     unanswered = np.setdiff1d(judgments.qids, qids)
-    if complete or (complete is None and terms.convention.missing == "zero"):
+    if complete or (complete is None and terms.convention.unanswered == "zero"):
         per_query, qids = _with_missing(per_query, qids, judgments, measures)
     return Evaluation(
         measures, per_query, terms.convention, bounded.max_grade, qids, len(lists.codes),

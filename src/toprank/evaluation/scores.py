@@ -31,7 +31,7 @@ class EvaluationOptions(TypedDict, total=False):
     """Further keywords of `evaluate`."""
 
     max_grade: float | None
-    relevant_from: float
+    min_relevance: float
     unjudged: Unjudged | None
     weighted: bool
 
@@ -57,7 +57,7 @@ def evaluate(
         qid: the query of each document, where `data` are plain labels; rows need not be grouped.
         convention: the rules, by name (see `toprank.metrics.CONVENTIONS`).
         max_grade: the highest possible grade, for ERR and RBP. Default: the largest label of the data.
-        relevant_from: grades of at least this much are relevant for binary metrics.
+        min_relevance: grades of at least this much are relevant for binary metrics.
         unjudged: labels of NaN or -1 mean "not judged". ``refuse`` them (default), count them as ``irrelevant``
             (default of trec_eval), ``condense`` lists by taking unjudged documents out, or ``drop`` the queries that
             have any.
@@ -82,14 +82,14 @@ def evaluate(
         raise DataError("The data know their queries already; leave qid out.")
     further: dict[str, Any] = {**rules}
     weighted = further.pop("weighted", False)
-    terms = Terms(Convention.of(convention), **further)
+    terms = Terms(Convention.from_name(convention), **further)
     data, per_query, top = _judged(scores, data, order, measures, terms, threads)
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
-    about = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
+    query_metadata = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
     evaluation = Evaluation(measures, per_query, terms.convention, top, data.qids, data.n_documents)
-    return replace(evaluation, query_weights=weights, about=about)
+    return replace(evaluation, query_weights=weights, query_metadata=query_metadata)
 
 
 @dataclass(frozen=True)
@@ -97,23 +97,23 @@ class Terms:
     """The rules as the caller states them; None leaves a rule to the convention or to the data.
 
     Raises:
-        DataError: for grades that bound nothing: with a `relevant_from` of NaN, say, no document would be relevant.
+        DataError: for grades that bound nothing: with a `min_relevance` of NaN, say, no document would be relevant.
     """
 
     convention: Convention
     unjudged: Unjudged | None = None
     max_grade: float | None = None
-    relevant_from: float = 1.0
+    min_relevance: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("relevant_from", self.relevant_from)
+        check_number("min_relevance", self.min_relevance)
         if self.max_grade is not None:
             check_number("max_grade", self.max_grade, above=0)
 
     def rules(self, grades: FloatArray, highest: float, longest: int) -> Rules:
         """Return the rules for lists of at most `longest` documents; `highest` is the largest grade of the data."""
         top = highest if self.max_grade is None else float(self.max_grade)
-        return Rules(self.convention, grades, top, self.relevant_from, longest)
+        return Rules(self.convention, grades, top, self.min_relevance, longest)
 
 
 def _judged(
@@ -141,7 +141,7 @@ def _judged(
 
 def as_compared(scores: FloatArray, convention: Convention) -> FloatArray:
     """The scores as the convention compares them: some tools hold them in single precision."""
-    if not convention.single:
+    if not convention.float32_scores:
         return scores
     with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
         return scores.astype(np.float32).astype(np.float64)
@@ -185,13 +185,13 @@ def evaluate_views(
     return out
 
 
-class Judge:
+class BoundMetric:
     """One metric bound to data, for many evaluations (early stopping, line searches): `judge(scores)`.
 
     Scores are in the order of the documents.
 
     >>> data = RankingData(np.zeros((2, 0)), [0, 1], qid=[7, 7])
-    >>> Judge(data, "mrr")([0.1, 0.9])
+    >>> BoundMetric(data, "mrr")([0.1, 0.9])
     1.0
     """
 
@@ -204,7 +204,7 @@ class Judge:
         max_grade: float | None = None,
         threads: int | None = None,
     ) -> None:
-        self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
+        self.data, self.measure, self.convention = data, parse(metric), Convention.from_name(convention)
         self.name = str(metric)  # as the caller spells it
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
@@ -226,7 +226,7 @@ class Judge:
         labels = np.where(self.data.judged, self.data.labels, 0.0)
         return self.per_query(labels), self.per_query(-labels)
 
-    def for_choosing(self) -> Judge:
+    def for_selection(self) -> BoundMetric:
         """This judge; refused if it is blind, that is, if the best order and the worst have the same value."""
         if np.array_equal(*self.extremes(), equal_nan=True):
             labels = np.where(self.data.judged, self.data.labels, 0.0)
@@ -263,7 +263,7 @@ def _depth(measures: Mapping[str, Measure]) -> int | None:
     return None if None in depths else max(cast(list[int], depths))
 
 
-def evaluate_under_all(
+def evaluate_all_conventions(
     scores: npt.ArrayLike, data: RankingData, metrics: Metrics, **options: Any
 ) -> dict[str, Evaluation | str]:
     """The same ranking under every convention, or the reason why one cannot be applied."""

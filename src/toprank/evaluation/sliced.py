@@ -31,30 +31,32 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
     Attributes:
         whole: The evaluation of all queries.
         slices: The slices and their rule.
-        least: Slices with fewer queries have no interval.
+        min_queries: Slices with fewer queries have no interval.
         confidence: Level of the intervals.
-        intervals: Slice → metric → the interval of its mean; None where fewer than `least` queries count.
+        intervals: Slice → metric → the interval of its mean; None where fewer than `min_queries` queries count.
     """
 
     whole: Evaluation
     slices: Slices
-    least: int
+    min_queries: int
     confidence: float
     intervals: Mapping[str, Mapping[str, Interval | None]]
     _whole_intervals: Mapping[str, Interval | None]
     _parts_of: Mapping[str, Evaluation]
 
     @classmethod
-    def of(cls, whole: Evaluation, slices: Slices, least: int, options: Mapping[str, Any]) -> SlicedEvaluation:
+    def from_evaluation(
+        cls, whole: Evaluation, slices: Slices, min_queries: int, options: Mapping[str, Any]
+    ) -> SlicedEvaluation:
         """Return an evaluation in slices; `options` are those of `bootstrap_interval`."""
-        of_slices = by_slice(whole.values, slices, least=least, **options)
+        of_slices = by_slice(whole.values, slices, min_queries=min_queries, **options)
         return cls(
             whole,
             slices,
-            least,
+            min_queries,
             options["confidence"],
             {name: found[""] for name, found in of_slices.items()},
-            intervals(whole.values, least=least, **options)[""],
+            intervals(whole.values, min_queries=min_queries, **options)[""],
             {name: whole.select(slices.codes == code) for code, name in enumerate(slices.names)},
         )
 
@@ -80,10 +82,10 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
             return {**part.to_dict(), "effective": _least_effective(part), "interval": ends}
 
         return {
-            "by": self.slices.by,
+            "slice_by": self.slices.column,
             "rule": self.slices.rule,
             "confidence": self.confidence,
-            "least": self.least,
+            "min_queries": self.min_queries,
             "all": plain(self.whole, self._whole_intervals),
             "slices": {name: plain(part, self.intervals[name]) for name, part in self.items()},
         }
@@ -118,13 +120,13 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
         ]
         interval = f"{100 * self.confidence:g} % interval"
         counts = ("queries", "effective") if weighted else ("queries",)
-        header = (self.slices.by, *counts, *(name for metric in self.whole.names for name in (metric, interval)))
+        header = (self.slices.column, *counts, *(name for metric in self.whole.names for name in (metric, interval)))
         return [Table(header, cells, names=1), self._rules, *self.warnings]
 
     @property
     def _rules(self) -> str:
         short = any(interval is None for _, _, of in self._rows for interval in of.values())
-        few = f" Fewer than {self.least} queries that count have no interval." if short else ""
+        few = f" Fewer than {self.min_queries} queries that count have no interval." if short else ""
         return f"{self.slices.rule}{few} Convention {self.whole.convention.name}."
 
     @property
@@ -149,7 +151,7 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
         )
 
     def __repr__(self) -> str:
-        return f"SlicedEvaluation({self.slices.by}: {', '.join(self)})"
+        return f"SlicedEvaluation({self.slices.column}: {', '.join(self)})"
 
 
 def _mean(value: float) -> str:
@@ -176,13 +178,13 @@ class SlicedComparison(Record):
     Attributes:
         statistics: The options of the comparison.
         slices: The slices and their rule.
-        least: Slices with fewer queries are not tested.
+        min_queries: Slices with fewer queries are not tested.
         differences: One per slice, pair and metric.
     """
 
     statistics: ComparisonOptions
     slices: Slices
-    least: int
+    min_queries: int
     differences: tuple[SliceDifference, ...]
 
     def __getitem__(self, name: str) -> tuple[SliceDifference, ...]:
@@ -194,7 +196,7 @@ class SlicedComparison(Record):
         return iter(self.slices.names)
 
     @property
-    def family(self) -> int:
+    def n_tests(self) -> int:
         """How many tests the correction takes together: slices × pairs × metrics, those that are tested."""
         return sum(row.tested is not None for row in self.differences)
 
@@ -210,7 +212,7 @@ class SlicedComparison(Record):
         """
         correction = CORRECTED_BY[self.statistics.correction]
         header = (
-            self.slices.by, "a", "b", "metric", "queries", "mean a", "mean b", "a - b",
+            self.slices.column, "a", "b", "metric", "queries", "mean a", "mean b", "a - b",
             f"{100 * self.statistics.confidence:g} % interval", f"p ({correction})",
         )  # fmt: skip
         tested = [row for row in self.differences if row.tested is not None]
@@ -228,7 +230,7 @@ class SlicedComparison(Record):
     @property
     def summary(self) -> str:
         """A sentence for each slice that shows a difference, and one about slices that are too small, line by line."""
-        tests = count_of(self.family, "test")
+        tests = count_of(self.n_tests, "test")
         sentences = []
         for row in self.differences:
             d = row.tested
@@ -237,12 +239,12 @@ class SlicedComparison(Record):
                 p = f"{p_value(d.p_adjusted)} ({CORRECTED_BY[self.statistics.correction]}, {tests})"
                 size = f"{number(abs(d.difference))} {d.metric}"
                 sentences.append(f"{row.slice}: {d.winner} is better than {loser} by {size}, {p}.")
-        if not sentences and self.family:
+        if not sentences and self.n_tests:
             sentences.append(f"No difference can be shown in any slice ({tests}).")
         if self.untested:
             most = {name: max(row.n for row in self[name] if row.tested is None) for name in self.untested}
             named = ", ".join(f"{name} ({n:,})" for name, n in most.items())
-            sentences.append(f"Not tested, with fewer than {self.least} queries: {named}.")
+            sentences.append(f"Not tested, with fewer than {self.min_queries} queries: {named}.")
         return "\n".join(sentences)
 
     @property
@@ -252,7 +254,7 @@ class SlicedComparison(Record):
         how = (
             "uncorrected"
             if self.statistics.correction == "none"
-            else f"{correction} over the {self.family} tests in slices (slices × pairs × metrics), their own family"
+            else f"{correction} over the {self.n_tests} tests in slices (slices × pairs × metrics), their own family"
         )
         return (
             f"{self.slices.rule} p: paired {self.statistics.test} test, two-sided, {how}; "
@@ -261,7 +263,7 @@ class SlicedComparison(Record):
         )
 
     def _parts(self) -> Sequence[Part]:
-        return [f"By {self.slices.by}:", self.table(), tuple(self.summary.splitlines()), self.methods]
+        return [f"By {self.slices.column}:", self.table(), tuple(self.summary.splitlines()), self.methods]
 
     def _columns(self) -> dict[str, list[Any]]:
         of_row = ("slice", "a", "b", "metric", "n", "mean_a", "mean_b", "difference")
@@ -281,5 +283,9 @@ class SlicedComparison(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold."""
-        about = {"column": self.slices.by, "rule": self.slices.rule, "queries": self.slices.sizes}
-        return about | {"least": self.least, "family": self.family, "differences": to_json(self.differences)}
+        about = {"column": self.slices.column, "rule": self.slices.rule, "queries": self.slices.sizes}
+        return about | {
+            "min_queries": self.min_queries,
+            "n_tests": self.n_tests,
+            "differences": to_json(self.differences),
+        }

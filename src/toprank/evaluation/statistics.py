@@ -21,8 +21,8 @@ class ComparisonKeywords(TypedDict, total=False):
     test: Test
     correction: Correction
     confidence: float
-    flips: int
-    resamples: int
+    n_permutations: int
+    n_resamples: int
     margin: float
     power: float
     seed: int
@@ -37,11 +37,11 @@ class ComparisonOptions:
         test: "randomization" (Fisher's sign flips), "t" or "wilcoxon".
         correction: "holm", "bonferroni" or "none", over the family of all pairs × metrics.
         confidence: level of the intervals; differences are significant at level ``1 - confidence``.
-        flips: random sign flips of the randomization test, beyond 20 non-zero differences.
-        resamples: resamples of the bootstrap intervals.
+        n_permutations: random sign flips of the randomization test, beyond 20 non-zero differences.
+        n_resamples: resamples of the bootstrap intervals.
         margin: the equivalence margin, the same for all metrics.
         power: power of the test for the number of queries needed.
-        seed: seed of flips and resamples.
+        seed: seed of sign flips and resamples.
     """
 
     baseline: Annotated[str | None, Option("Compare the others with this one. Default: all pairs.", metavar="NAME")] = (
@@ -50,8 +50,8 @@ class ComparisonOptions:
     test: Annotated[Test, Option("The paired test behind the p-values.")] = "randomization"
     correction: Annotated[Correction, Option("Correction over all pairs and metrics.")] = "holm"
     confidence: Annotated[float, Option("Confidence level of the intervals.", 0.5, 0.9999)] = 0.95
-    flips: Annotated[int, Option("Random sign flips of the randomization test.", 1)] = 100_000
-    resamples: int = 10_000
+    n_permutations: Annotated[int, Option("Random sign flips of the randomization test.", 1)] = 100_000
+    n_resamples: int = 10_000
     margin: Annotated[float, Option("Differences up to this much are called equivalent.", 0)] = 0.01
     power: float = 0.8
     seed: int = 0
@@ -66,8 +66,8 @@ class ComparisonOptions:
         check_number("power", self.power, above=0, below=1)
         if self.power <= self.alpha:
             raise DataError(f"power must be above the level of the tests ({self.alpha:g}), not {self.power:g}.")
-        check_whole("flips", self.flips, 1)
-        check_whole("resamples", self.resamples, 1)
+        check_whole("n_permutations", self.n_permutations, 1)
+        check_whole("n_resamples", self.n_resamples, 1)
         check_whole("seed", self.seed, 0)
 
     @property

@@ -37,7 +37,7 @@ def gathered(systems: Mapping[str, PerQuery]) -> Values:
         metrics=metrics,
         table=np.array([[of[metric] for metric in metrics] for of in columns.values()]),
         units=np.empty(0, dtype=object) if evaluation is None else evaluation.qids,
-        metadata=None if evaluation is None else evaluation.about,
+        metadata=None if evaluation is None else evaluation.query_metadata,
         lower_is_better=errors,
         convention=convention,
     )

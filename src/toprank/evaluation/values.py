@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import Array, FloatArray
-from toprank.data.slices import By, Sliceable, Slices, slices_of_queries, slices_of_values
-from toprank.significance import Interval, bootstrap_interval, effective_sample, weighted_interval
+from toprank.data.slices import Sliceable, SliceBy, Slices, slices_of_queries, slices_of_values
+from toprank.significance import Interval, bootstrap_interval, effective_sample_size, weighted_interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class Values:
     def effective_size(self, system: str, metric: str) -> float:
         """Return the effective sample size of a mean: as many units of equal weight give as precise a mean."""
         values, weights = self.counting(system, metric)
-        return float(len(values)) if weights is None else effective_sample(weights)
+        return float(len(values)) if weights is None else effective_sample_size(weights)
 
     def select(self, units: npt.ArrayLike) -> Values:
         """Return the numbers of some units, by a mask."""
@@ -108,11 +108,11 @@ class Values:
             metadata=None,
         )
 
-    def slices(self, by: By | Slices) -> Slices:
-        """Return the slices that `by` divides the units into; see `Evaluation.by`."""
-        if not len(self.units) or isinstance(by, Slices):
-            return slices_of_values(by, self.n_units)
-        return slices_of_queries(by, self.units, self.metadata)
+    def slices(self, slice_by: SliceBy | Slices) -> Slices:
+        """Return the slices that `slice_by` divides the units into; see `Evaluation.by_slice`."""
+        if not len(self.units) or isinstance(slice_by, Slices):
+            return slices_of_values(slice_by, self.n_units)
+        return slices_of_queries(slice_by, self.units, self.metadata)
 
     def parts(self, slices: Slices) -> dict[str, Values]:
         """Return the numbers of each slice."""
@@ -123,11 +123,11 @@ Intervals = dict[str, dict[str, Interval | None]]
 """System → metric → interval of the mean; None if too few units count."""
 
 
-def intervals(values: Values, *, least: int = 1, **options: Any) -> Intervals:
-    """Return the bootstrap interval of each mean over at least `least` units; options as for `bootstrap_interval`."""
+def intervals(values: Values, *, min_queries: int = 1, **options: Any) -> Intervals:
+    """Return the bootstrap interval of each mean over at least `min_queries` units; options of `bootstrap_interval`."""
 
     def interval(system: str, metric: str) -> Interval | None:
-        if values.n_counting(system, metric) < least:
+        if values.n_counting(system, metric) < min_queries:
             return None
         of, weights = values.counting(system, metric)
         return bootstrap_interval(of, **options) if weights is None else weighted_interval(of, weights, **options)
@@ -135,6 +135,6 @@ def intervals(values: Values, *, least: int = 1, **options: Any) -> Intervals:
     return {system: {metric: interval(system, metric) for metric in values.metrics} for system in values.systems}
 
 
-def by_slice(values: Values, slices: Slices, *, least: int, **options: Any) -> dict[str, Intervals]:
+def by_slice(values: Values, slices: Slices, *, min_queries: int, **options: Any) -> dict[str, Intervals]:
     """Return the `intervals` of each slice."""
-    return {name: intervals(part, least=least, **options) for name, part in values.parts(slices).items()}
+    return {name: intervals(part, min_queries=min_queries, **options) for name, part in values.parts(slices).items()}

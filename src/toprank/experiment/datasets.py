@@ -34,26 +34,26 @@ def refuse_twins(kind: str, given: Sequence[Any]) -> None:
             raise DataError(f"Two {kind} are called '{name}'; give a mapping with different names.")
 
 
-def read_datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Dataset, ...]:
+def read_datasets(given: Any, k: int, seed: int, slice_by: str | None) -> tuple[Dataset, ...]:
     """Return the datasets that were asked for, by distinct names."""
     if isinstance(given, Mapping):
-        datasets = [_dataset(str(name), what, k, seed, slices) for name, what in given.items()]
+        datasets = [_dataset(str(name), what, k, seed, slice_by) for name, what in given.items()]
     elif _is_sequence(given) and given and all(isinstance(path, str | os.PathLike) for path in given):
-        datasets = [_dataset(None, what, k, seed, slices) for what in given]
+        datasets = [_dataset(None, what, k, seed, slice_by) for what in given]
     else:
-        datasets = [_dataset(None, given, k, seed, slices)]
+        datasets = [_dataset(None, given, k, seed, slice_by)]
     if not datasets:
         raise DataError("There is no dataset; give at least one.")
     refuse_twins("datasets", datasets)
     return tuple(datasets)
 
 
-def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
+def _dataset(name: str | None, what: Any, k: int, seed: int, slice_by: str | None) -> Dataset:
     if isinstance(what, str | os.PathLike):
         path = Path(what)
         own_name, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
         # A table need not be told to carry the column that it is to be sliced by.
-        options = {} if of_folds or slices is None else carrying(format_of(path), columns_of(slices), {})
+        options = {} if of_folds or slice_by is None else carrying(format_of(path), columns_of(slice_by), {})
         parts = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
         usual_name = own_name if of_folds else own_name.split(".")[0]
         return Dataset(name or usual_name, parts, parts.names, without_place(str(path)))

@@ -16,7 +16,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.slices import Slices
 from toprank.display.pictures import Picture, strips
-from toprank.display.tables import Kind, Part, Shown
+from toprank.display.tables import DisplayMixin, Kind, Part
 from toprank.errors import DataError, FileError, UnknownNameError, count_of
 from toprank.evaluation import Comparison, Difference, compare_values
 from toprank.evaluation.result import ByMetric
@@ -24,13 +24,13 @@ from toprank.evaluation.values import Values
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, pooled_queries, read_table, write_table
 from toprank.significance.results import Interval
-from toprank.significance.two_level import two_level_interval
+from toprank.significance.two_level import crossed_random_effects_interval
 
 Name = str | None
 """None: the only one there is, or the first."""
 
 
-class Results(Shown):
+class Results(DisplayMixin):
     """The results of an experiment; `str` gives the tables.
 
     There are two ways to one number, and they are never mixed. **Mean of fold means**: the mean over the queries of
@@ -45,11 +45,11 @@ class Results(Shown):
         cells: how each system was chosen and fitted on each fold.
         failures: the cells that could not be computed, with the reason.
         provenance: versions, machine, command, data, systems, conventions; what `save` writes beside the numbers.
-        folder: where scores and models are; None if unknown.
+        cache_dir: where scores and models are; None if unknown.
         datasets, metrics, conventions: their names, metrics as they were asked for.
         systems: names of the systems, also of those that failed.
         seeds: all seeds that were used.
-        repeats: how many seeds the system with the most of them was run with.
+        n_seeds: how many seeds the system with the most of them was run with.
         inapplicable: the reason for each convention that does not apply to a dataset.
     """
 
@@ -59,16 +59,16 @@ class Results(Shown):
         cells: Iterable[Cell],
         failures: Iterable[Failure],
         provenance: Mapping[str, Any],
-        folder: Path | None = None,
+        cache_dir: Path | None = None,
     ) -> None:
         self.per_query, self.cells, self.failures = per_query, list(cells), list(failures)
-        self.provenance, self.folder = dict(provenance), folder
+        self.provenance, self.cache_dir = dict(provenance), cache_dir
         parts = ("datasets", "systems", "metrics", "conventions")
         names: list[tuple[str, ...]] = [tuple(provenance[part]) for part in parts]
         self.datasets, self.systems, self.metrics, self.conventions = names
         self.seeds, self.inapplicable = tuple(provenance["seeds"]), tuple(provenance["notes"])
-        n_seeds = Counter(system for system, _ in {(cell.system, cell.seed) for cell in self.cells})
-        self.repeats = max(n_seeds.values(), default=1)
+        cells_of = Counter(system for system, _ in {(cell.system, cell.seed) for cell in self.cells})
+        self.n_seeds = max(cells_of.values(), default=1)
         self._query_values: dict[tuple[str, str], Values] = {}
         self._comparisons: dict[Any, Comparison] = {}
 
@@ -78,7 +78,7 @@ class Results(Shown):
         """Write everything but scores and models to one Parquet file."""
         cells, failures = [cell.to_dict() for cell in self.cells], [asdict(failure) for failure in self.failures]
         here = Path(path).resolve().parent
-        folder = None if self.folder is None else os.path.relpath(self.folder.resolve(), here)
+        folder = None if self.cache_dir is None else os.path.relpath(self.cache_dir.resolve(), here)
         write_table(self.per_query, {**self.provenance, "cells": cells, "failures": failures, "folder": folder}, path)
 
     @classmethod
@@ -93,8 +93,8 @@ class Results(Shown):
         failures = [Failure(**values) for values in provenance.pop("failures")]
         noted = provenance.pop("folder")
         beside = file.parent if (file.parent / "cells").is_dir() else None  # folders may be moved
-        folder = beside if beside is not None else file.parent / noted if noted else None
-        return cls(table, cells, failures, provenance, folder)
+        cache_dir = beside if beside is not None else file.parent / noted if noted else None
+        return cls(table, cells, failures, provenance, cache_dir)
 
     def folds(self, dataset: str | None = None) -> tuple[str, ...]:
         """Names of the folds of a dataset."""
@@ -139,14 +139,14 @@ class Results(Shown):
 
         path = self._store.model(self.cell(dataset, fold, system, seed).key)
         if not path.exists():
-            raise FileError("The fitted ranker was not kept; run the experiment with a folder and keep_models=True.")
+            raise FileError("The fitted ranker was not kept; run the experiment with a folder and save_models=True.")
         return load(path)
 
     @property
     def _store(self) -> CellStore:
-        if self.folder is None:
-            raise FileError("These results know no folder with scores; run the experiment with folder=.")
-        return CellStore(self.folder)
+        if self.cache_dir is None:
+            raise FileError("These results know no folder with scores; run the experiment with cache_dir=.")
+        return CellStore(self.cache_dir)
 
     # ---- numbers ----
 
@@ -236,9 +236,7 @@ class Results(Shown):
         codes = np.array([names[word] for word in words], dtype=np.int64)
         return Slices(asked["by"], tuple(names), codes, asked["of"][dataset]["rule"])
 
-    def seed_spread(
-        self, metric: Name = None, convention: Name = None, dataset: Name = None
-    ) -> dict[str, float | None]:
+    def seed_std(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float | None]:
         """System → standard deviation over seeds of the mean of fold means; None for a system that was run once."""
         spread: dict[str, float | None] = {}
         for system, folds in self.seed_values(metric, convention, dataset).items():
@@ -253,7 +251,7 @@ class Results(Shown):
         """System → slice → mean over its pooled queries that count."""
         slices = self.slices(dataset)
         if slices is None:
-            raise DataError("The experiment was not asked for slices; run it with slices=, the name of a column.")
+            raise DataError("The experiment was not asked for slices; run it with slice_by=, the name of a column.")
         return {
             system: {name: _mean(values[slices.codes == code]) for code, name in enumerate(slices.names)}
             for system, values in self.pooled_values(metric, convention, dataset).items()
@@ -270,14 +268,14 @@ class Results(Shown):
     ) -> Comparison:
         """The systems against each other on the pooled queries, paired, and in the slices of the experiment.
 
-        Options as for `toprank.compare`; `by=` one value for each query, for other slices.
+        Options as for `toprank.compare`; `slice_by=` one value for each query, for other slices.
         """
-        by = options.pop("by", None)
+        slice_by = options.pop("slice_by", None)
         dataset, convention = self._dataset(dataset), self._convention(convention)
         metrics = [metrics] if isinstance(metrics, str) else self.metrics if metrics is None else metrics
         names = [self._metric(metric) for metric in metrics]
         key = (dataset, tuple(names), baseline, convention, tuple(sorted(options.items())))
-        if by is None and key in self._comparisons:
+        if slice_by is None and key in self._comparisons:
             return self._comparisons[key]
         values = self.query_values(convention, dataset)
         comparison = compare_values(
@@ -285,11 +283,11 @@ class Results(Shown):
             convention=convention,
             baseline=baseline,
             lower_is_better=values.lower_is_better.intersection(names),
-            by=self.slices(dataset) if by is None else by,
+            slice_by=self.slices(dataset) if slice_by is None else slice_by,
             **options,
         )
         comparison = self._over_seeds(comparison, convention, dataset)
-        if by is None:
+        if slice_by is None:
             self._comparisons[key] = comparison
         return comparison
 
@@ -301,7 +299,7 @@ class Results(Shown):
             a, b = (rows[difference.metric][name] for name in (difference.a, difference.b))
             if all(len(of) == 1 for system in (a, b) for of in system.values()):
                 return difference.interval
-            return two_level_interval([a[fold] - b[fold] for fold in a], confidence=comparison.confidence)
+            return crossed_random_effects_interval([a[fold] - b[fold] for fold in a], confidence=comparison.confidence)
 
         return replace(
             comparison,

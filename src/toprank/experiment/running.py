@@ -136,8 +136,8 @@ class _Place:
 
 def run(experiment: Experiment, verbose: bool | None) -> Results:
     """Run the cells of an experiment that are not in its folder yet, and judge all of them."""
-    kept = experiment.folder is not None
-    folder = experiment.folder or Path(tempfile.mkdtemp(prefix="toprank-experiment-"))
+    kept = experiment.cache_dir is not None
+    folder = experiment.cache_dir or Path(tempfile.mkdtemp(prefix="toprank-experiment-"))
     results = None
     try:
         results = _Run(experiment, CellStore(folder), verbose).results()
@@ -159,7 +159,7 @@ class _Run:
         self.experiment, self.store = experiment, store
         self.seeds = {entry.name: entry.seeds(experiment.seeds) for entry in experiment.entries}
         self.definitions = {entry.name: entry.describe() for entry in experiment.entries}
-        self.rule = described(experiment.select_convention)
+        self.rule = described(experiment.selection_convention)
         n_folds = sum(len(dataset.fold_names) for dataset in experiment.datasets)
         planned = Counter({name: n_folds * len(seeds) for name, seeds in self.seeds.items()})
         # Shares of the cores depend on what is asked for, never on what happens to be finished already.
@@ -218,19 +218,21 @@ class _Run:
         place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged)
         self.store.write_test(prints["test"], place.test)
         experiment = self.experiment
-        chosen_by = None if experiment.select_by is None else str(parse(experiment.select_by))  # under any spelling
+        chosen_by = (
+            None if experiment.selection_metric is None else str(parse(experiment.selection_metric))
+        )  # under any spelling
         for entry in experiment.entries:
             for seed in self.seeds[entry.name]:
                 rules = (None, None) if entry.system is None else (chosen_by, self.rule)
                 key = key_of(prints, self.definitions[entry.name], seed, *rules)
                 place.keys[entry.name, seed] = key
-                if key in seen or self.store.read(key, experiment.keep_models) is not None:
+                if key in seen or self.store.read(key, experiment.save_models) is not None:
                     self.progress.cached(entry.name)
                 else:
                     place.missing[key] = entry, seed
                 seen.add(key)
-        if experiment.slices is not None:
-            Sliceable.of(place.test).column(experiment.slices)  # refused before anything is computed
+        if experiment.slice_by is not None:
+            Sliceable.of(place.test).column(experiment.slice_by)  # refused before anything is computed
         self._refuse_unjudgeable(place)
         return place
 
@@ -257,10 +259,10 @@ class _Run:
         if apart and any(entry.portable for entry, _ in place.missing.values()):
             write_copies(fold, self._copies(place))
         given = (
-            experiment.select_by,
-            experiment.select_convention,
+            experiment.selection_metric,
+            experiment.selection_convention,
             self.threads,
-            experiment.keep_models,
+            experiment.save_models,
             self.store.folder.resolve(),
         )
         return [
@@ -273,9 +275,9 @@ class _Run:
 
     def _farewell(self) -> str:
         state = f"Stopped: {self.progress.line()}."
-        if self.experiment.folder is None:
+        if self.experiment.cache_dir is None:
             return f"{state} Nothing was kept, since no folder was given; with one, the same run goes on from there."
-        return f"{state} Finished cells are in {self.experiment.folder}; the same run there goes on from them."
+        return f"{state} Finished cells are in {self.experiment.cache_dir}; the same run there goes on from them."
 
     # ---- judging ----
 
@@ -304,17 +306,17 @@ class _Run:
         drawn = dict.fromkeys(seed for seeds in self.seeds.values() for seed in seeds if seed is not None)
         seeds = self.experiment.seeds or tuple(drawn) or (0,)
         provenance = provenance_of(self.experiment, datasets, seeds, list(notes))
-        if self.experiment.slices is not None:
-            provenance["slices"] = {"by": self.experiment.slices, "of": slices}
+        if self.experiment.slice_by is not None:
+            provenance["slices"] = {"by": self.experiment.slice_by, "of": slices}
         return Results(table_of(blocks), cells, failures, provenance, self.store.folder)
 
     def _slices(self, notes: dict[str, None]) -> dict[str, dict[str, Any]]:
         """Dataset → its slices, found over the queries of all its folds; each fold is told its own."""
         by_dataset: dict[str, dict[str, Any]] = {}
-        for dataset in self.experiment.datasets if self.experiment.slices is not None else ():
+        for dataset in self.experiment.datasets if self.experiment.slice_by is not None else ():
             places = [place for place in self.places if place.dataset == dataset.name]
             try:
-                slices = pooled_slices([Sliceable.of(place.test) for place in places], str(self.experiment.slices))
+                slices = pooled_slices([Sliceable.of(place.test) for place in places], str(self.experiment.slice_by))
             except DataError as problem:
                 notes[f"{dataset.name} is not compared in slices: {problem.args[0]}"] = None
                 continue

@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
     metric: str | None
     convention: str
     valid: float | None
-    tried: list[dict[str, Any]]
+    candidates: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Entry:
             options["seed"] = seed
         rest: dict[str, Any] = {"metric": metric, "convention": _called(convention), "threads": threads, **options}
         choice = grid_search(self.system, fold.train, fold.valid, **rest)
-        rules = Convention.of(convention).name
-        return Chosen(choice.ranker, choice.options, choice.metric, rules, choice.value, _tried(choice))
+        rules = Convention.from_name(convention).name
+        return Chosen(choice.ranker, choice.options, choice.metric, rules, choice.value, _candidates(choice))
 
     def _fit(self, fold: Fold, seed: int | None, threads: int) -> Chosen:
         from toprank.rankers.estimator import unfitted
@@ -140,7 +140,7 @@ class Entry:
         if isinstance(ranker, AutoRanker):
             choice = ranker.selection_
             chosen = {"chosen": choice.name}
-            return Chosen(ranker.ranker_, chosen, choice.metric, choice.convention, choice.value, _tried(choice))
+            return Chosen(ranker.ranker_, chosen, choice.metric, choice.convention, choice.value, _candidates(choice))
         judged = ranker.get_params(deep=False).get("metric")
         reached = getattr(ranker, "training_", {}).get("valid", {})
         path = list(getattr(ranker, "path_", []))
@@ -152,14 +152,14 @@ class Entry:
 
 def _called(convention: str | Convention) -> Any:
     """By its name where that tells all: a ranker with a convention of one's own inside cannot be saved."""
-    rules = Convention.of(convention)
+    rules = Convention.from_name(convention)
     return rules.name if CONVENTIONS.get(rules.name) == rules else rules
 
 
 _UNTOLD = ("number", "name", "options", "value", "state", "seconds", "remark")
 
 
-def _tried(choice: SelectionResult) -> list[dict[str, Any]]:
+def _candidates(choice: SelectionResult) -> list[dict[str, Any]]:
     """A row for each trial that was judged: its hyper-parameters, or the candidate, and `valid`, the metric."""
     judged = [row for row in choice.trials if row["value"] is not None]
     several = len({row["name"] for row in judged}) > 1
@@ -255,17 +255,17 @@ class Experiment:
         conventions: the rules to report them under; one or several.
         seeds: seeds for the systems that draw anything, given rankers included; the others are computed once. None:
             each has its own (0 for a system by name), once.
-        folder: where finished cells are kept; another run there computes only what is missing. None: nothing is kept.
-        select_by: metric to choose the hyper-parameters of systems by; None: each system's own. Given rankers keep
-            their own metric and convention.
-        select_convention: the rules of that metric: a name or a `Convention`.
+        cache_dir: folder for finished cells; another run with it computes only missing cells. None: nothing is kept.
+        selection_metric: metric to choose the hyper-parameters of systems by; None: each system's own. Given rankers
+            keep their own metric and convention.
+        selection_convention: the rules of that metric: a name or a `Convention`.
         baseline: the system that tables compare the others with; None: the best by the first metric.
-        slices: also compare in slices of the test queries: a column that the data carry along (``"device"``),
+        slice_by: also compare in slices of the test queries: a column that the data carry along (``"device"``),
             ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, as for `toprank.compare`; of a table
             that is read here the column is carried.
         n_folds: number of parts, where data are divided here.
         split_seed: decides that division.
-        keep_models: keep the fitted rankers too, for `Results.ranker`.
+        save_models: keep the fitted rankers too, for `Results.ranker`.
         threads: cores to use; results do not depend on it.
 
     >>> import toprank as tr
@@ -283,37 +283,37 @@ class Experiment:
         metrics: Any = ("ndcg@10", "map"),
         conventions: Any = ("standard",),
         seeds: Iterable[int] | int | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        select_by: str | None = None,
-        select_convention: str | Convention = "standard",
+        cache_dir: str | os.PathLike[str] | None = None,
+        selection_metric: str | None = None,
+        selection_convention: str | Convention = "standard",
         baseline: str | None = None,
-        slices: str | None = None,
+        slice_by: str | None = None,
         n_folds: int = 5,
         split_seed: int = 0,
-        keep_models: bool = False,
+        save_models: bool = False,
         threads: int | None = None,
     ) -> None:
-        self.entries = tuple(entry.judged_by(select_by, select_convention) for entry in entries_of(systems))
+        self.entries = tuple(entry.judged_by(selection_metric, selection_convention) for entry in entries_of(systems))
         self.measures = parse_all(metrics)
         self.conventions = _conventions(conventions)
         self.seeds = None if seeds is None else _seeds(seeds)
-        self.select_by = select_by
-        if select_by is not None:
-            parse(select_by)
-        self.select_convention = _convention(select_convention)
+        self.selection_metric = selection_metric
+        if selection_metric is not None:
+            parse(selection_metric)
+        self.selection_convention = _convention(selection_convention)
         names = [entry.name for entry in self.entries]
         if baseline is not None and baseline not in names:
             raise UnknownNameError("system in this experiment", baseline, names)
         self.baseline = baseline
-        if slices is not None and (not isinstance(slices, str) or not slices):
-            raise DataError(f"slices must be the name of a column that the data carry, not {slices!r}.")
-        self.slices = slices
-        self.n_folds, self.split_seed, self.keep_models = n_folds, split_seed, keep_models
+        if slice_by is not None and (not isinstance(slice_by, str) or not slice_by):
+            raise DataError(f"slice_by must be the name of a column that the data carry, not {slice_by!r}.")
+        self.slice_by = slice_by
+        self.n_folds, self.split_seed, self.save_models = n_folds, split_seed, save_models
         self.threads = available_threads(threads)
-        self.folder = None if folder is None else Path(folder)
-        if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
-            raise FileError(f"{self.folder} is a file; the results of an experiment need a folder.")
-        self.datasets = read_datasets(datasets, n_folds, split_seed, slices)
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        if self.cache_dir is not None and self.cache_dir.exists() and not self.cache_dir.is_dir():
+            raise FileError(f"{self.cache_dir} is a file; the results of an experiment need a folder.")
+        self.datasets = read_datasets(datasets, n_folds, split_seed, slice_by)
 
     def run(self, verbose: bool | None = None) -> Results:
         """Compute what is not in the folder yet, and evaluate everything.
@@ -338,7 +338,7 @@ class Experiment:
 
 def _convention(given: str | Convention) -> Convention:
     """By name or as it is; tables and reports name a convention, so one of one's own needs a name of its own."""
-    convention = Convention.of(given)
+    convention = Convention.from_name(given)
     if CONVENTIONS.get(convention.name, convention) != convention:
         raise DataError(f"There is another convention called '{convention.name}'; give yours a name of its own.")
     return convention

@@ -45,7 +45,7 @@ class Cell:
         seconds: Time for choosing, fitting and predicting.
         message: How the solver or the boosting ended, in words.
         warnings: What was warned of on the way, each sentence once.
-        tried: One row per candidate: its hyper-parameters and "valid".
+        candidates: One row per candidate: its hyper-parameters and "valid".
         history: Learning curves, for rankers that record them: name → value after each round.
         importances: Share of each feature, for rankers that tell.
         weights: Weight of each feature, with its sign, for linear rankers.
@@ -68,7 +68,7 @@ class Cell:
     seconds: float
     message: str = ""
     warnings: tuple[str, ...] = ()
-    tried: tuple[Mapping[str, Any], ...] = ()
+    candidates: tuple[Mapping[str, Any], ...] = ()
     history: Mapping[str, list[float]] = field(default_factory=dict)
     importances: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
@@ -86,7 +86,7 @@ class Cell:
         """The cell that `to_dict` wrote down; what it does not know is passed over."""
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name in known}
-        for name in ("warnings", "tried", "importances", "weights", "feature_names"):
+        for name in ("warnings", "candidates", "importances", "weights", "feature_names"):
             given[name] = tuple(given.get(name, ()))
         return cls(**given)
 

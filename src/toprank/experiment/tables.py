@@ -216,7 +216,7 @@ def _numbers(results: Results, dataset: str, convention: str) -> dict[str, Any]:
         "mean_of_fold_means": each(results.fold_means),
         "by_fold": each(results.by_fold),
         "pooled_mean": each(results.pooled),
-        "seed_spread": each(results.seed_spread),
+        "seed_std": each(results.seed_std),
         "pooled_comparison": None if compared is None else compared.to_dict(),
     }
 
@@ -263,8 +263,8 @@ def _under(results: Results, dataset: str, convention: str) -> list[Part]:
     folds = results.provenance["datasets"][dataset]["folds"]
     queries = sum(fold["queries"]["test"] for fold in folds)
     seeds = (
-        f", systems that use randomness: mean over {results.repeats} seeds ± their standard deviation"
-        if results.repeats > 1
+        f", systems that use randomness: mean over {results.n_seeds} seeds ± their standard deviation"
+        if results.n_seeds > 1
         else ""
     )
     size = f"{count_of(len(folds), 'fold')}, {count_of(queries, 'test query')}"
@@ -281,7 +281,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[Part]:
         means,
         f"Pooled queries: mean, and paired difference to {compared.baseline} with {level} interval:",
         _pooled_table(results, compared),
-        _methods(compared, results.repeats),
+        _methods(compared, results.n_seeds),
         *(() if compared.slices is None else compared.slices._parts()),
     ]
 
@@ -297,8 +297,8 @@ def _in_slices(results: Results, dataset: str, convention: str) -> list[Part]:
         for name, size in slices.sizes.items()
         for system in means[results.metrics[0]]
     ]
-    table = Table((slices.by, "system", "queries", *results.metrics), rows, names=2)
-    return [f"By {slices.by}, means over pooled queries:", table, slices.rule]
+    table = Table((slices.column, "system", "queries", *results.metrics), rows, names=2)
+    return [f"By {slices.column}, means over pooled queries:", table, slices.rule]
 
 
 def number_or_dash(value: float | None) -> str:
@@ -318,7 +318,7 @@ def _methods(compared: Comparison, seeds: int) -> str:
     family = f"{correction} {compared.tests} ({count_of(systems, 'system')} × {count_of(metrics, 'metric')})"
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
-        f"Intervals: studentized bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
+        f"Intervals: studentized bootstrap, {compared.n_resamples:,} resamples, each for itself. Seed {compared.seed}."
         f"{_SEEDED if seeds > 1 else ''}"
     )
 
@@ -331,7 +331,7 @@ _SEEDED = (
 
 def _means_table(results: Results, dataset: str, convention: str, compared: Comparison | None) -> Table:
     means = {metric: results.fold_means(metric, convention, dataset) for metric in results.metrics}
-    spread = {metric: results.seed_spread(metric, convention, dataset) for metric in results.metrics}
+    spread = {metric: results.seed_std(metric, convention, dataset) for metric in results.metrics}
     stars = {(d.a, d.metric) for d in compared.differences if d.significant} if compared is not None else set()
 
     def cell(system: str, metric: str) -> str:

@@ -139,7 +139,7 @@ def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> di
         "seconds": seconds,
         "message": getattr(solution, "message", None) or getattr(ranker, "stopped_", "") or "",
         "warnings": list(dict.fromkeys(warned))[:_MOST_WARNINGS],
-        "tried": chosen.tried,
+        "candidates": chosen.candidates,
         "history": getattr(ranker, "history_", {}) or {},
         "importances": _importances(ranker),
         "weights": weights,

@@ -225,7 +225,9 @@ class _TestedLosses(NamedTuple):
     @classmethod
     def of(cls, losses: FloatArray, confidence: float, drawing: dict[str, Any]) -> Self:
         """Draw resamples of the queries; `drawing`: the seed, and the number of threads."""
-        intervals = [bootstrap_interval(row, confidence=confidence, resamples=_RESAMPLES, **drawing) for row in losses]
+        intervals = [
+            bootstrap_interval(row, confidence=confidence, n_resamples=_RESAMPLES, **drawing) for row in losses
+        ]
         p = holm([randomization_test(row, **drawing).p for row in losses])
         ends = np.array([tuple(interval) for interval in intervals]).T
         return cls(np.nanmean(losses, axis=1), ends, p, intervals[0].detail)

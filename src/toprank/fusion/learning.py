@@ -18,7 +18,7 @@ from toprank.data.folds import divided_in_folds
 from toprank.data.queries import Queries
 from toprank.data.trec import Qrels
 from toprank.errors import DataError
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.fusion.ballots import Ballots
 from toprank.fusion.combining import reciprocal_ranks
 from toprank.fusion.normalizing import normalized
@@ -75,7 +75,7 @@ def learned_weights(ballots: Ballots, qrels: Qrels, normalization: str, learning
     metric, n_runs = learning.metric, len(ballots.names)
     data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, learning.n_folds)
     grid = simplex(n_runs, _STEPS.get(n_runs, _FEWEST))
-    judge = Judge(data, metric).for_choosing()
+    judge = BoundMetric(data, metric).for_selection()
     sign = 1 if judge.higher_is_better else -1
     values = np.array([sign * judge.per_query(data.X @ weights) for weights in grid])
     division = divided_in_folds(data, learning.n_folds, seed=learning.seed)

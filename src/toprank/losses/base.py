@@ -138,7 +138,9 @@ class Judgments:
         if gain is None:
             return self.labels
         grades = Grades.of(self.labels)
-        table: FloatArray = Gain.of(gain).table(grades.values, self.top_grade if top_grade is None else top_grade)
+        table: FloatArray = Gain.from_spec(gain).table(
+            grades.values, self.top_grade if top_grade is None else top_grade
+        )
         return np.take(table, grades.codes)
 
     def checked_gains(self, gain: Any, loss: Loss) -> FloatArray:

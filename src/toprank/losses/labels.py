@@ -67,7 +67,9 @@ def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int
         gain: gain of DCG and NDCG, unless the measure names its own.
         ideal_cut: cut-off of the ideal DCG, unless the measure has one.
     """
-    discount = measure.discount or Discount.of("log2") if isinstance(measure, DCG) else Discount.of("reciprocal")
+    discount = (
+        measure.discount or Discount.from_spec("log2") if isinstance(measure, DCG) else Discount.from_spec("reciprocal")
+    )
     rank_weights = discount.weights(int(judgments.queries.sizes.max()))
     if measure.depth is not None:
         rank_weights[measure.depth :] = 0.0
@@ -149,7 +151,7 @@ def groups_of(
 def check_gain(gain: GainLike, max_grade: float | None) -> None:
     """Refuse a gain that does not exist, and a largest grade that is no number."""
     if gain is not None:
-        Gain.of(gain)
+        Gain.from_spec(gain)
     if max_grade is not None:
         check_number("max_grade", max_grade)
 
@@ -169,7 +171,7 @@ def targets_of(labels: FloatArray, gain: GainLike, top: float, unit: bool = Fals
         if unit and not ((targets >= 0) & (targets <= 1)).all():
             raise DataError("With gain=None the labels are the targets, and here they must lie between 0 and 1.")
         return targets
-    table = Gain.of(gain)
+    table = Gain.from_spec(gain)
     targets = table.table(labels, top)
     if unit:
         largest = float(table.table(np.array([top]), top)[0])

@@ -79,7 +79,7 @@ class LambdaRank(Loss):
         if self.truncation is not None:
             check_whole("LambdaRank's truncation", self.truncation, 1)
         check_number("LambdaRank's sigma", self.sigma, above=0)
-        Gain.of(self.gain)
+        Gain.from_spec(self.gain)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -259,7 +259,7 @@ class LambdaLossBound(LambdaBound):
         super().__init__(judgments, loss.sigma, unit=1.0 / np.log(2.0))
         queries = judgments.queries
         self.delta, self.two_sided = _SCHEMES[loss.scheme], loss.scheme in ("arp1", "ndcg1")
-        self.rank_weights = Discount.of("log2").weights(int(queries.sizes.max()) + 1)
+        self.rank_weights = Discount.from_spec("log2").weights(int(queries.sizes.max()) + 1)
         if loss.scheme.startswith("ndcg2"):
             self.mu = loss.mu if loss.scheme == "ndcg2++" else 1.0
             self.distance = np.append(0.0, self.rank_weights)

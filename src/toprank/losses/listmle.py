@@ -141,12 +141,12 @@ class PListMLE(PlackettLuce):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.discount != "published":
-            Discount.of(self.discount)
+            Discount.from_spec(self.discount)
 
     @override
     def term_weights(self, ideal: IdealOrder) -> FloatArray:
         if self.discount != "published":
-            return Discount.of(self.discount).weights(int(ideal.sizes.max()))[ideal.position - 1]
+            return Discount.from_spec(self.discount).weights(int(ideal.sizes.max()))[ideal.position - 1]
         # Numerator and denominator divided by 2^{m−1}, which overflows beyond m = 1024. One document: 0 / 1.
         least = np.exp2(1.0 - ideal.sizes)
         weights: FloatArray = (np.exp2(1.0 - ideal.position) - least) / np.where(ideal.sizes > 1, 1 - least, 1.0)

@@ -69,7 +69,7 @@ def mean_exposure(queries: Queries) -> FloatArray:
     >>> mean_exposure(Queries([0, 1])).tolist()
     [1.0]
     """
-    sums = np.cumsum(Discount.of("log2").weights(int(queries.sizes.max())))
+    sums = np.cumsum(Discount.from_spec("log2").weights(int(queries.sizes.max())))
     return np.asarray(sums[queries.sizes - 1] / queries.sizes)
 
 

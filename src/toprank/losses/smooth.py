@@ -160,13 +160,13 @@ def _check(loss: Any, width: str = "temperature") -> None:
     if "max_documents" in own:
         check_whole(f"{name}'s max_documents", loss.max_documents, 1)
     if "gain" in own:
-        Gain.of(loss.gain)
+        Gain.from_spec(loss.gain)
 
 
 class SmoothDiscount:
     """c(r) = 1/F(r) and its slope between whole ranks.
 
-    >>> value, slope = SmoothDiscount(Discount.of("reciprocal"), None, 5)(np.array([2.0]))
+    >>> value, slope = SmoothDiscount(Discount.from_spec("reciprocal"), None, 5)(np.array([2.0]))
     >>> float(value[0]), float(slope[0])
     (0.5, -0.25)
     """

@@ -42,7 +42,7 @@ class UniqueSoftmax(Loss):
     gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
 
     def __post_init__(self) -> None:
-        Gain.of(self.gain)
+        Gain.from_spec(self.gain)
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:

@@ -78,7 +78,7 @@ class YetiRank(Loss):
         check_whole("YetiRank's permutations", self.permutations, 1, _MOST_ORDERS + 1)
         check_number("YetiRank's decay", self.decay, above=0, most=1)
         check_whole("YetiRank's seed", self.seed, 0)
-        Gain.of(self.gain)
+        Gain.from_spec(self.gain)
         if self.metric is not None:
             readable(self.metric, self, "needs to know what a metric gains when neighbors change places")
 

@@ -2,7 +2,7 @@
 
 >>> from toprank import metrics
 >>> metrics.parse("ndcg@10")
-NDCG(k=10, gain=None, discount=None, blank=None)
+NDCG(k=10, gain=None, discount=None, no_relevant=None)
 """
 
 from toprank.lazy_imports import lazy_exports

@@ -11,8 +11,8 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
-from toprank.metrics.conventions import Blank
-from toprank.metrics.measure import BoundMeasure, Measure, Rules, View, divided, skipping_blank, with_blank
+from toprank.metrics.conventions import NoRelevantRule
+from toprank.metrics.measure import BoundMeasure, Measure, Rules, View, apply_no_relevant, divided, skip_no_relevant
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class AP(Measure):
     k: int | None = None
     norm: Literal["all", "hits", "min"] | None = None
     rel: float | None = None
-    blank: Blank | None = None
+    no_relevant: NoRelevantRule | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,14 +37,14 @@ class AP(Measure):
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
         relevant, norm = rules.relevant(self.rel), self.norm or rules.convention.ap_norm
-        limit, rule = rules.length(self.k), self.blank or rules.convention.blank
+        limit, rule = rules.length(self.k), self.no_relevant or rules.convention.no_relevant
 
         def values(view: View) -> FloatArray:
             total = view.count_relevant(relevant)
             out = view.filled(kernels.average_precision, *view.ranked, relevant, limit, norm == "hits")
             if norm != "hits":
                 out = divided(out, total if norm == "all" or self.k is None else np.minimum(total, self.k))
-            return with_blank(out, total == 0, rule)
+            return apply_no_relevant(out, total == 0, rule)
 
         return values
 
@@ -66,7 +66,7 @@ class _FirstHit(Measure):
             kernels.first_hit(*view.ranked, relevant, limit, *both)
             return np.asarray(both[self.column])
 
-        return skipping_blank(relevant, values, rules)
+        return skip_no_relevant(relevant, values, rules)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Precision(Measure):
                 out[view.sizes < self.k] = 0.0
             return out
 
-        return skipping_blank(relevant, values, rules)
+        return skip_no_relevant(relevant, values, rules)
 
 
 def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_number: bool) -> BoundMeasure:
@@ -113,7 +113,7 @@ def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_
     def values(view: View) -> FloatArray:
         total = view.count_relevant(relevant)
         share = divided(view.weighted(relevant, ones, total.astype(np.int64) if to_their_number else None), total)
-        return with_blank(share, total == 0, rules.convention.blank)
+        return apply_no_relevant(share, total == 0, rules.convention.no_relevant)
 
     return values
 

@@ -41,7 +41,7 @@ class _Values(ABC):
     function: Callable[[Any], Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, what: Self | str | Sequence[float] | Callable[[Any], Any]) -> Self:
+    def from_spec(cls, what: Self | str | Sequence[float] | Callable[[Any], Any]) -> Self:
         """From its name, a table (also as text, ``[0,1,3]``), or a callable."""
         if isinstance(what, cls):
             return what
@@ -76,12 +76,12 @@ class Gain(_Values):
     """How much a document of a given grade is worth.
 
     Names: ``exponential`` 2^y − 1, ``linear`` y, ``clipped`` max(y, 0), ``err`` (2^y − 1)/2^max_grade,
-    ``exponential/31`` (2^y − 1)/(2^5 − 1). `Gain.of` also takes a table (the gain of grade 0, 1, 2 …) or a callable
-    that maps an array of grades to an array of gains.
+    ``exponential/31`` (2^y − 1)/(2^5 − 1). `Gain.from_spec` also takes a table (the gain of grade 0, 1, 2 …) or a
+    callable that maps an array of grades to an array of gains.
 
-    >>> Gain.of("exponential").table(np.array([0.0, 1.0, 2.0]), max_grade=2).tolist()
+    >>> Gain.from_spec("exponential").table(np.array([0.0, 1.0, 2.0]), max_grade=2).tolist()
     [0.0, 1.0, 3.0]
-    >>> Gain.of([0, 1, 5]).table(np.array([2.0, 1.0]), max_grade=2).tolist()
+    >>> Gain.from_spec([0, 1, 5]).table(np.array([2.0, 1.0]), max_grade=2).tolist()
     [5.0, 1.0]
     """
 
@@ -135,11 +135,12 @@ class Discount(_Values):
     """How much less a rank counts than the first: F(rank), increasing; the weight of a rank is 1/F.
 
     Names: ``log2`` log2(1 + j), ``letor`` 1, 1, log2 3, log2 4 …, ``reciprocal`` j, ``zipf(β)`` j^β, ``none`` 1.
-    `Discount.of` also takes a table (F(1), F(2) …; later ranks weigh nothing) or a callable on an array of ranks.
+    `Discount.from_spec` also takes a table (F(1), F(2) …; later ranks weigh nothing) or a callable on an array of
+    ranks.
 
-    >>> Discount.of("reciprocal").weights(3).tolist()
+    >>> Discount.from_spec("reciprocal").weights(3).tolist()
     [1.0, 0.5, 0.3333333333333333]
-    >>> Discount.of("zipf(2)").weights(2).tolist()
+    >>> Discount.from_spec("zipf(2)").weights(2).tolist()
     [1.0, 0.25]
     """
 
@@ -190,7 +191,7 @@ def _some(grades: FloatArray) -> str:
     return ", ".join(f"{grade:g}" for grade in grades[:3]) + (" …" if len(grades) > 3 else "")
 
 
-Blank = Literal["zero", "one", "skip"]
+NoRelevantRule = Literal["zero", "one", "skip"]
 Ties = Literal["expected", "file", "document-id"]
 
 
@@ -202,15 +203,15 @@ class Convention:
         name: how it is called and printed.
         gain: worth of a grade, unless the metric says otherwise.
         discount: price of a rank, unless the metric says otherwise.
-        blank: a query with nothing relevant counts ``zero``, counts ``one`` (in the metrics that are divided by what
-            an ideal ranking would get), or is left out of the mean (``skip``).
+        no_relevant: a query with nothing relevant counts ``zero``, counts ``one`` (in the metrics that are divided by
+            what an ideal ranking would get), or is left out of the mean (``skip``).
         ties: ``expected``: the mean over all orders of the tied documents, by closed forms; ``file``: in the order of
             the rows; ``document-id``: by document id, descending.
         short_ndcg: NDCG@k of a list with fewer than k documents: cut at the list's ``end``, or ``zero``.
         short_precision: P@k of such a list: ``pad`` it with irrelevant documents, cut at its ``end``, or ``zero``.
         ap_norm: AP@k is divided by ``all`` relevant documents, by the ``hits`` within k, or by ``min`` (k, relevant).
-        single: scores are rounded to float32 before they are compared.
-        missing: a judged query that a run does not answer counts ``zero``, or is left out of the mean of that run
+        float32_scores: scores are rounded to float32 before they are compared.
+        unanswered: a judged query that a run does not answer counts ``zero``, or is left out of the mean of that run
             (``skip``, as trec_eval does without its -c).
         unjudged: what a label of NaN or -1 means when the caller does not say (see `evaluate`).
         source: whose rules these are.
@@ -219,21 +220,21 @@ class Convention:
     name: str
     gain: Gain
     discount: Discount
-    blank: Blank = "zero"
+    no_relevant: NoRelevantRule = "zero"
     ties: Ties = "expected"
     short_ndcg: Literal["end", "zero"] = "end"
     short_precision: Literal["pad", "end", "zero"] = "pad"
     ap_norm: Literal["all", "hits", "min"] = "all"
-    single: bool = False
-    missing: Literal["zero", "skip"] = "zero"
+    float32_scores: bool = False
+    unanswered: Literal["zero", "skip"] = "zero"
     unjudged: Literal["refuse", "irrelevant"] = "refuse"
     source: str = ""
 
     @classmethod
-    def of(cls, what: Convention | str) -> Convention:
+    def from_name(cls, what: Convention | str) -> Convention:
         """A convention from its name; ``-`` and ``_`` are alike, and so are capitals.
 
-        >>> Convention.of("qin2021").name
+        >>> Convention.from_name("qin2021").name
         'skip-blank'
         """
         if isinstance(what, Convention):
@@ -247,31 +248,33 @@ class Convention:
         return convention
 
     def __str__(self) -> str:
-        blank = {"zero": "counts 0", "one": "counts 1", "skip": "is left out"}[self.blank]
+        no_relevant = {"zero": "counts 0", "one": "counts 1", "skip": "is left out"}[self.no_relevant]
         orders = {"expected": "expectation over random orders", "file": "in file order"}
         ties = orders.get(self.ties, "by document id, descending")
-        rules = f"gain {self.gain}, discount {self.discount}, a query with nothing relevant {blank}, ties {ties}"
+        rules = f"gain {self.gain}, discount {self.discount}, a query with nothing relevant {no_relevant}, ties {ties}"
         return f"{self.name}: {rules}"
 
 
-_EXPONENTIAL, _LOG2, _LETOR = Gain.of("exponential"), Discount.of("log2"), Discount.of("letor")
+_EXPONENTIAL, _LOG2, _LETOR = Gain.from_spec("exponential"), Discount.from_spec("log2"), Discount.from_spec("letor")
 _STANDARD = Convention("standard", _EXPONENTIAL, _LOG2, source="toprank: the order of rows never leaks into a number")
 _LETOR3 = Convention(
     "letor3", _EXPONENTIAL, _LETOR, ties="file", short_ndcg="zero", short_precision="zero", source="LETOR 3.0's script"
 )
 _LIGHTGBM = Convention(
-    "lightgbm", _EXPONENTIAL, _LOG2, blank="one", ties="file", ap_norm="min", source="LightGBM's own evaluator"
+    "lightgbm", _EXPONENTIAL, _LOG2, no_relevant="one", ties="file", ap_norm="min", source="LightGBM's own evaluator"
 )
 _TREC_EVAL = Convention(
-    "trec_eval", Gain.of("clipped"), _LOG2, ties="document-id", single=True, missing="skip", unjudged="irrelevant",
-    source="trec_eval",
+    "trec_eval", Gain.from_spec("clipped"), _LOG2, ties="document-id", float32_scores=True, unanswered="skip",
+    unjudged="irrelevant", source="trec_eval",
 )  # fmt: skip
 
 CONVENTIONS: dict[str, Convention] = {
     convention.name: convention
     for convention in (
         _STANDARD,
-        replace(_STANDARD, name="skip-blank", blank="skip", source="Qin et al. 2021 and others who drop blank queries"),
+        replace(
+            _STANDARD, name="skip-blank", no_relevant="skip", source="Qin et al. 2021 and others who drop blank queries"
+        ),
         _LETOR3,
         replace(_LETOR3, name="letor4", short_precision="pad", source="LETOR 4.0's script"),
         replace(
@@ -279,8 +282,10 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         _TREC_EVAL,
         _LIGHTGBM,
-        replace(_LIGHTGBM, name="xgboost", short_precision="end", single=True, source="XGBoost's own evaluator"),
-        replace(_STANDARD, name="sklearn", gain=Gain.of("linear"), source="scikit-learn's ndcg_score"),
+        replace(
+            _LIGHTGBM, name="xgboost", short_precision="end", float32_scores=True, source="XGBoost's own evaluator"
+        ),
+        replace(_STANDARD, name="sklearn", gain=Gain.from_spec("linear"), source="scikit-learn's ndcg_score"),
     )
 }
 _ALIASES = {"qin2021": "skip-blank", "letor": "letor4", "scikit-learn": "sklearn", "default": "standard"}

@@ -16,8 +16,17 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_number
 from toprank.errors import DataError
-from toprank.metrics.conventions import Blank, Discount, Gain
-from toprank.metrics.measure import FEW_GRADES, BoundMeasure, Measure, Rules, View, divided, skipping_blank, with_blank
+from toprank.metrics.conventions import Discount, Gain, NoRelevantRule
+from toprank.metrics.measure import (
+    FEW_GRADES,
+    BoundMeasure,
+    Measure,
+    Rules,
+    View,
+    apply_no_relevant,
+    divided,
+    skip_no_relevant,
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class DCG(Measure):
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
         table, weights = self._tables(rules)
-        return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
+        return skip_no_relevant(table, lambda view: view.weighted(table, weights), rules)
 
 
 def _ideal(view: View, table: FloatArray, weights: FloatArray) -> FloatArray:
@@ -51,19 +60,19 @@ class NDCG(DCG):
     """DCG@k divided by the DCG@k of the ideal order."""
 
     name: ClassVar[str] = "ndcg"
-    blank: Blank | None = None
+    no_relevant: NoRelevantRule | None = None
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
         table, weights = self._tables(rules)
-        convention, rule = rules.convention, self.blank or rules.convention.blank
+        convention, rule = rules.convention, self.no_relevant or rules.convention.no_relevant
 
         def values(view: View) -> FloatArray:
             ideal = _ideal(view, table, weights)
             ratio = divided(view.weighted(table, weights), ideal)
             if self.k is not None and convention.short_ndcg == "zero":
                 ratio[view.sizes < self.k] = 0.0
-            return with_blank(ratio, ideal <= 0, rule)
+            return apply_no_relevant(ratio, ideal <= 0, rule)
 
         return values
 
@@ -83,7 +92,7 @@ class AvgNDCG(DCG):
 
         def values(view: View) -> FloatArray:
             out = view.filled(kernels.mean_ndcg, *view.ranked, *view.judged, *rest)
-            return with_blank(out, out < 0, convention.blank)
+            return apply_no_relevant(out, out < 0, convention.no_relevant)
 
         return values
 
@@ -112,9 +121,9 @@ class ApproxERR(Measure):
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
-        table = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "approxerr"))
-        weights = Discount.of(f"zipf({self.beta!r})").weights(rules.length(self.k))
-        return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
+        table = Gain.from_spec("err").table(rules.grades, _top(rules, self.max_grade, "approxerr"))
+        weights = Discount.from_spec(f"zipf({self.beta!r})").weights(rules.length(self.k))
+        return skip_no_relevant(table, lambda view: view.weighted(table, weights), rules)
 
 
 @dataclass(frozen=True)
@@ -127,9 +136,9 @@ class ERR(Measure):
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
-        stops = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "ERR"))
+        stops = Gain.from_spec("err").table(rules.grades, _top(rules, self.max_grade, "ERR"))
         limit, kernel = rules.length(self.k), kernels.expected_reciprocal_rank
-        return skipping_blank(stops, lambda view: view.filled(kernel, *view.ranked, stops, limit), rules)
+        return skip_no_relevant(stops, lambda view: view.filled(kernel, *view.ranked, stops, limit), rules)
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,6 @@ class RBP(Measure):
             table = rules.relevant(self.rel)
         else:
             top = _top(rules, self.max_grade, "RBP")
-            table = Gain.of("clipped").table(rules.grades, top) / (top if top > 0 else 1.0)
+            table = Gain.from_spec("clipped").table(rules.grades, top) / (top if top > 0 else 1.0)
         weights = (1 - self.p) * self.p ** np.arange(rules.length(self.k), dtype=np.float64)
-        return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
+        return skip_no_relevant(table, lambda view: view.weighted(table, weights), rules)

@@ -22,7 +22,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics.conventions import Blank, Convention, Discount, Gain
+from toprank.metrics.conventions import Convention, Discount, Gain, NoRelevantRule
 
 FEW_GRADES = 64
 """Beyond, to go through the documents costs less than to count them by grade."""
@@ -82,7 +82,7 @@ class Rules(NamedTuple):
     grades: FloatArray
     """The distinct grades; documents carry indices into it."""
     max_grade: float
-    relevant_from: float
+    min_relevance: float
     """Grades of at least this much count as relevant, unless the measure says otherwise."""
     longest: int
     """Number of documents of the longest list."""
@@ -93,7 +93,7 @@ class Rules(NamedTuple):
 
     def relevant(self, rel: float | None) -> FloatArray:
         """1 for each grade that is relevant, else 0."""
-        return (self.grades >= (self.relevant_from if rel is None else rel)).astype(np.float64)
+        return (self.grades >= (self.min_relevance if rel is None else rel)).astype(np.float64)
 
 
 BoundMeasure = Callable[[View], FloatArray]
@@ -139,18 +139,18 @@ class Measure(metaclass=PlainArguments):
         for name in ("rel", "max_grade", "beta"):
             if getattr(self, name, None) is not None:
                 check_number(f"{name} of {self.name}", getattr(self, name))
-        blank = getattr(self, "blank", None)
-        if blank not in (None, "zero", "one", "skip"):
-            raise UnknownNameError("rule for queries without anything relevant", blank, ["zero", "one", "skip"])
+        no_relevant = getattr(self, "no_relevant", None)
+        if no_relevant not in (None, "zero", "one", "skip"):
+            raise UnknownNameError("rule for queries without anything relevant", no_relevant, ["zero", "one", "skip"])
         for name, kind in (("gain", Gain), ("discount", Discount)):
             value = getattr(self, name, None)
             if value is not None:
-                object.__setattr__(self, name, kind.of(value))
+                object.__setattr__(self, name, kind.from_spec(value))
 
 
-def with_blank(values: FloatArray, blank: Any, rule: Blank) -> FloatArray:
+def apply_no_relevant(values: FloatArray, no_relevant: Any, rule: NoRelevantRule) -> FloatArray:
     """Apply the rule for queries without anything relevant to a measure divided by what an ideal ranking gets."""
-    return np.where(blank, {"zero": 0.0, "one": 1.0, "skip": np.nan}[rule], values)
+    return np.where(no_relevant, {"zero": 0.0, "one": 1.0, "skip": np.nan}[rule], values)
 
 
 def divided(values: FloatArray, by: FloatArray) -> FloatArray:
@@ -158,12 +158,12 @@ def divided(values: FloatArray, by: FloatArray) -> FloatArray:
     return np.divide(values, by, out=np.zeros_like(values), where=by > 0)
 
 
-def skipping_blank(table: FloatArray, values: BoundMeasure, rules: Rules) -> BoundMeasure:
+def skip_no_relevant(table: FloatArray, values: BoundMeasure, rules: Rules) -> BoundMeasure:
     """Leave blank queries out where the convention says so; a measure that is not divided is 0 there otherwise."""
-    if rules.convention.blank != "skip":
+    if rules.convention.no_relevant != "skip":
         return values
     some = (table > 0).astype(np.float64)
-    return lambda view: with_blank(values(view), view.count_relevant(some) == 0, "skip")
+    return lambda view: apply_no_relevant(values(view), view.count_relevant(some) == 0, "skip")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def parse(what: Measure | str) -> Measure:
     if cut is not None:
         options["k"] = int(cut)
     if match["minus"]:
-        options["blank"] = "zero"  # XGBoost's suffix: a query with nothing relevant counts 0
+        options["no_relevant"] = "zero"  # XGBoost's suffix: a query with nothing relevant counts 0
     return _make(kind, options, what)
 
 
@@ -111,6 +111,8 @@ def _options(text: str | None, spelling: str) -> dict[str, Any]:
         if not equals:
             raise DataError(f"'{part.strip()}' in the metric '{spelling}' is not of the form option=value.")
         options[key.strip().lower()] = _value(value.strip().strip("'\""))
+    if "blank" in options:  # the name of the option in model files of earlier versions
+        options["no_relevant"] = options.pop("blank")
     if "dcg" in options:  # ir_measures: nDCG(dcg='exp-log2')
         options["gain"] = options.pop("dcg")
     return options

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection.portfolio import NO_TIME, PortfolioSearch
 from toprank.model_selection.search import Refit, Trial
 from toprank.model_selection.weights import paired_gain, plausibility
@@ -78,7 +78,7 @@ class Decision:
         return dict(zip([trial.name for trial in self.chosen], self.weights if self.blended else [1.0], strict=False))
 
 
-def decide(order: Sequence[Trial], judge: Judge, blend: bool, default: Collection[str] = ()) -> Decision:
+def decide(order: Sequence[Trial], judge: BoundMetric, blend: bool, default: Collection[str] = ()) -> Decision:
     """Take the first of trials that are sorted from best to worst, or blend those that may be as good as the first.
 
     With the interval [−g − h, −g + h] of a trial's difference to the best, its weight is 1 − g/h: 1 for the best, 0 for
@@ -108,7 +108,7 @@ def decide(order: Sequence[Trial], judge: Judge, blend: bool, default: Collectio
     return replace(chosen, order=free.order, intervals=free.intervals, blend=lead, single=single, default=names)
 
 
-def _weighed(order: list[Trial], judge: Judge, blend: bool) -> Decision:
+def _weighed(order: list[Trial], judge: BoundMetric, blend: bool) -> Decision:
     """Decide among trials by the evidence against each."""
     sign, best = 1.0 if judge.higher_is_better else -1.0, order[0]
     intervals = [t_interval(trial.values, best.values) for trial in order]
@@ -126,7 +126,7 @@ def _weighed(order: list[Trial], judge: Judge, blend: bool) -> Decision:
     return Decision(order, intervals, members, weights, ranker, values, blend=lead, blend_value=value)
 
 
-def _halved(free: Decision, floor: Decision, judge: Judge) -> Decision:
+def _halved(free: Decision, floor: Decision, judge: BoundMetric) -> Decision:
     """Return the blend whose weights are the mean of those of two decisions."""
     shares = {trial.name: 0.5 * (free.weight_of.get(trial.name, 0) + floor.weight_of.get(trial.name, 0))
               for trial in free.order}  # fmt: skip
@@ -142,7 +142,7 @@ def _halved(free: Decision, floor: Decision, judge: Judge) -> Decision:
     return replace(blend, blend=lead, blend_value=value, share=0.5)
 
 
-def _blended(members: list[Trial], weights: list[float], judge: Judge) -> tuple[BlendRanker, FloatArray]:
+def _blended(members: list[Trial], weights: list[float], judge: BoundMetric) -> tuple[BlendRanker, FloatArray]:
     mixed = BlendRanker.of([trial.ranker for trial in members], judge.data, weights)
     return mixed, judge.per_query(mixed.predict(judge.data))
 
@@ -183,7 +183,7 @@ class StoryFacts(NamedTuple):
         drawn: how the held-out queries were drawn; None if validation data were given.
     """
 
-    judge: Judge
+    judge: BoundMetric
     trained_on: int
     drawn: str | None
     time_budget: float | None
@@ -215,7 +215,7 @@ def _data(facts: StoryFacts) -> str:
     )
 
 
-def _winner(decision: Decision, judge: Judge) -> str:
+def _winner(decision: Decision, judge: BoundMetric) -> str:
     order = decision.order
     best = f"{order[0].name} ({order[0].value:.4f})"
     if len(order) == 1:
@@ -313,7 +313,7 @@ def _names(trials: Sequence[Trial]) -> str:
     return ", ".join(trial.name for trial in trials)
 
 
-def _caution(judge: Judge) -> str:
+def _caution(judge: BoundMetric) -> str:
     few = judge.data.n_queries < _FEW_QUERIES
     mostly = f" With {queries(judge.data.n_queries)} to choose on, much of the order is luck." if few else ""
     return "The validation values are those that the choice was made by, so expect a little less on new data." + mostly

@@ -52,7 +52,7 @@ def default_choice(
     data: RankingData, metric: str, convention: str | Convention, *, time_budget: float, seed: int, threads: int | None
 ) -> SelectionResult:
     """Train the default system with its defaults on all queries, and return it as a choice that was not judged."""
-    measure, rules = parse(metric), Convention.of(convention)
+    measure, rules = parse(metric), Convention.from_name(convention)
     name = default_systems(data, None)[-1]
     ranker: Ranker = make(name)
     more = {"seed": seed, "threads": threads}

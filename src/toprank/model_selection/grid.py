@@ -21,7 +21,7 @@ from toprank.data.arguments import check_number
 from toprank.data.dataset import RankingData
 from toprank.data.division import DividedData
 from toprank.errors import DataError, count_of, warn_user
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.losses import make as make_loss
 from toprank.model_selection.hold_out import divide
 from toprank.model_selection.result import SelectionResult
@@ -78,7 +78,7 @@ def grid_search(
         division = divide(train, None, seed=seed)
     else:
         words = f"{count_of(valid.n_queries, 'query')} of validation data"
-        division = DividedData.given(train, valid, words).for_choosing()
+        division = DividedData.given(train, valid, words).for_selection()
     judge = TrialJudge(division, metric or chosen.metric, convention, threads)
     search = GridSearch(chosen, judge, options)
     if len(search.combinations) * len(search.penalties or (None,)) > 1:
@@ -106,7 +106,7 @@ def choose(
             "Hyper-parameters can be fixed only for a system given by name; set those of a ranker on the ranker."
         )
     ranker = unfitted(system).fit(train, valid=valid)
-    value, evaluated_on = Judge(valid, metric)(ranker.predict(valid)), f"{valid.n_queries:,} queries"
+    value, evaluated_on = BoundMetric(valid, metric)(ranker.predict(valid)), f"{valid.n_queries:,} queries"
     interrupted = bool(getattr(ranker, "was_interrupted", False))
     return SelectionResult(
         ranker=ranker,

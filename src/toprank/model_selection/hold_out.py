@@ -37,7 +37,7 @@ def divide(
     if valid is not None:
         _check_given(train, valid, folds, time_column)
         description = f"{count_of(valid.n_queries, 'query')} of validation data"
-        return DividedData.given(train, valid, description).for_choosing()
+        return DividedData.given(train, valid, description).for_selection()
     if folds is not None:
         check_whole("folds", folds, 2)
     n_parts = 2 if folds is None else int(folds)
@@ -61,7 +61,7 @@ def divide(
         division = Division.expanding(
             period, f"{queries(int((period > 0).sum()))} in {n_parts} folds by '{time_column}'"
         )
-    return division.on(train).for_choosing()
+    return division.on(train).for_selection()
 
 
 def _check_given(train: RankingData, valid: RankingData, folds: int | None, time_column: str | None) -> None:

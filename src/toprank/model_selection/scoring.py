@@ -22,7 +22,7 @@ class MetricScorer:
 
     def __init__(self, metric: str, convention: str = "standard") -> None:
         self.metric, self.convention = metric, convention
-        self._measure, self._rules = parse(metric), Convention.of(convention)
+        self._measure, self._rules = parse(metric), Convention.from_name(convention)
 
     def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike, qid: npt.ArrayLike | None = None) -> float:
         """The metric of the estimator's predictions."""

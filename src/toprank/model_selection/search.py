@@ -23,7 +23,7 @@ from toprank.compute import FloatArray, Resumable, TimeLimit, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.division import DividedData
 from toprank.errors import DataError, MissingExtraError, held_warnings
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning, Ranker
 
@@ -109,9 +109,9 @@ class TrialJudge(NamedTuple):
     convention: str
     threads: int | None
 
-    def on(self, held_out: RankingData) -> Judge:
+    def on(self, held_out: RankingData) -> BoundMetric:
         """Return the judge of one round's held-out data."""
-        return Judge(held_out, self.metric, convention=self.convention, threads=self.threads)
+        return BoundMetric(held_out, self.metric, convention=self.convention, threads=self.threads)
 
     @property
     def sign(self) -> float:
@@ -124,7 +124,7 @@ class TrialJudge(NamedTuple):
         for judge in judges:
             judge(np.zeros(judge.data.n_documents))
         if all(np.array_equal(*judge.extremes(), equal_nan=True) for judge in judges):
-            judges[0].for_choosing()
+            judges[0].for_selection()
 
     def values(self, ranker: Ranker, held_out: RankingData) -> FloatArray:
         """Return the metric of every query of one round's held-out data."""

@@ -119,7 +119,7 @@ def tune(
     limits, path = SearchLimits(int(n_trials), time_budget, callbacks), storage_path(storage)
     learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     division = divide(learn, valid, folds=folds, seed=int(seed), time_column=time_column)
-    judge = TrialJudge(division, metric or chosen.metric, Convention.of(convention).name, threads)
+    judge = TrialJudge(division, metric or chosen.metric, Convention.from_name(convention).name, threads)
     options = chosen.plain_options(fixed)
     searched = SearchedSystem(chosen, options, read_space(chosen, space, options), int(seed))
     search = StudySearch(optuna, judge, searched)

@@ -192,7 +192,7 @@ def monitor(
     k: int = 10,
     psi: float = 0.1,
     confidence: float = 0.95,
-    resamples: int = 1_000,
+    n_resamples: int = 1_000,
     seed: int = 0,
 ) -> Drift:
     """Compare the data a ranker meets with data it was trained for: features, scores, and the expected DCG.
@@ -210,7 +210,7 @@ def monitor(
         k: the depth of DCG, and of the top that is compared with the shadow's.
         psi: the least shift of a feature that matters; by custom 0.1 is a small shift, 0.25 a large one.
         confidence: the confidence level of intervals and alarms.
-        resamples: how often queries are drawn anew.
+        n_resamples: how often queries are drawn anew.
         seed: the seed of the draws.
 
     >>> import toprank as tr
@@ -220,7 +220,7 @@ def monitor(
     ['effective_2']
     """
     check_whole("k", k, 1)
-    check_whole("resamples", resamples, 99)
+    check_whole("n_resamples", n_resamples, 99)
     check_number("confidence", confidence, above=0, below=1)
     check_number("psi", psi, least=0)
     for judged in (ranker, *(() if shadow is None else (shadow,))):
@@ -232,7 +232,7 @@ def monitor(
         if data.n_queries < 2:
             raise DataError(f"monitor compares queries, but the {side} data have only one; give at least two.")
         sides.append(data.select(sampled(data.queries, rng)))
-    draws = Draws(sides[0].n_queries, sides[1].n_queries, resamples, rng)
+    draws = Draws(sides[0].n_queries, sides[1].n_queries, n_resamples, rng)
     blocks = tuple(block[data.queries.document_query] for block, data in zip(draws.block_of, sides, strict=True))
     columns = _columns(ranker, sides)
     cells = [cells_of(before, after, blocks, draws.blocks, levels) for _, before, after, levels in columns]

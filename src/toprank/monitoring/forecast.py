@@ -129,7 +129,7 @@ def expected_change(values: tuple[ExpectedValue, ExpectedValue], k: int, confide
     change = means[1] - means[0]
     changed = bool(p <= 1 - confidence and abs(change) >= _MIN_CHANGE * abs(means[0]))
     n = len(values[1].mean)
-    ends = [replace(value.overall_interval(), of=f"DCG@{k}") for value in values]
+    ends = [replace(value.overall_interval(), quantity=f"DCG@{k}") for value in values]
     welch = Interval(change, change - half, change + half, confidence, n, "Welch's t", f"change of DCG@{k}")
     return ExpectedChange(
         k=k,
@@ -173,4 +173,6 @@ def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interva
     """
     interval = bootstrap_interval(values, confidence=confidence, seed=seed)
     unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if interval.low == interval.high else 0.0
-    return replace(interval, low=max(0.0, interval.low - unseen), high=min(1.0, interval.high + unseen), of="share")
+    return replace(
+        interval, low=max(0.0, interval.low - unseen), high=min(1.0, interval.high + unseen), quantity="share"
+    )

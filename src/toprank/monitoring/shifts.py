@@ -99,15 +99,15 @@ def sampled(queries: Queries, rng: np.random.Generator) -> IntArray:
 class Draws:
     """The blocks of queries in each resample, the same for all features; both sides have blocks of one size."""
 
-    def __init__(self, n_reference: int, n_new: int, resamples: int, rng: np.random.Generator) -> None:
+    def __init__(self, n_reference: int, n_new: int, n_resamples: int, rng: np.random.Generator) -> None:
         size = max(1, min(-(-(n_reference + n_new) // _BLOCKS), n_new // 50, n_reference // 50))
         self.queries = n_reference + n_new
         self.block_of = tuple(rng.permutation(n) // size for n in (n_reference, n_new))
         self.blocks = tuple(-(-n // size) for n in (n_reference, n_new))
-        self.again = tuple(_again(n, resamples, rng) for n in self.blocks)
+        self.again = tuple(_again(n, n_resamples, rng) for n in self.blocks)
         first, total = self.blocks[0], sum(self.blocks)
-        order = rng.random((resamples, total), dtype=np.float32).argpartition(first - 1, axis=1)
-        self.dealt = np.zeros((resamples, total), dtype=np.float32)
+        order = rng.random((n_resamples, total), dtype=np.float32).argpartition(first - 1, axis=1)
+        self.dealt = np.zeros((n_resamples, total), dtype=np.float32)
         np.put_along_axis(self.dealt, order[:, :first], 1.0, axis=1)
 
     def means_apart(self, values: Sequence[FloatArray]) -> tuple[float, FloatArray]:
@@ -121,10 +121,10 @@ class Draws:
         return float(apart[0]), apart[1:]
 
 
-def _again(n: int, resamples: int, rng: np.random.Generator) -> Counts:
+def _again(n: int, n_resamples: int, rng: np.random.Generator) -> Counts:
     """Count how often each of n blocks is in each resample."""
-    drawn = np.sort(rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None], axis=None)
-    return np.bincount(drawn, minlength=n * resamples).reshape(resamples, n).astype(np.float32)
+    drawn = np.sort(rng.integers(0, n, (n_resamples, n)) + n * np.arange(n_resamples)[:, None], axis=None)
+    return np.bincount(drawn, minlength=n * n_resamples).reshape(n_resamples, n).astype(np.float32)
 
 
 def cells_of(

@@ -20,7 +20,7 @@ from toprank.compute import FloatArray, out_of_time
 from toprank.data.dataset import RankingData
 from toprank.display.progress import NOW_AND_THEN, ProgressLine, patience
 from toprank.errors import DataError
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.metrics.measure import Measure
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Epoch(NamedTuple):
 
 def metric_judges(
     ranker: TreeRanker | NeuralRanker, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
-) -> dict[str, Judge]:
+) -> dict[str, BoundMetric]:
     """Return the judges to ask after each step, "train" and "valid"; data that a metric refuses are refused now.
 
     `lenient`: leave the training data out if the metric does not take their labels, which a loss may take, such as
@@ -87,7 +87,7 @@ def metric_judges(
     for name, data in (("train", train), ("valid", valid)):
         if data is None:
             continue
-        judge = Judge(data, ranker.metric, convention=ranker.convention, threads=ranker.threads)
+        judge = BoundMetric(data, ranker.metric, convention=ranker.convention, threads=ranker.threads)
         try:
             judge(np.zeros(data.n_documents))
         except DataError:
@@ -96,7 +96,7 @@ def metric_judges(
             raise
         judges[name] = judge
     if valid is not None and ranker.early_stopping is not None:
-        judges["valid"].for_choosing()
+        judges["valid"].for_selection()
     return judges
 
 
@@ -114,7 +114,7 @@ _NO_PRIOR = PriorTraining()
 
 def stopping_options(
     ranker: TreeRanker | NeuralRanker,
-    judge: Judge | None,
+    judge: BoundMetric | None,
     scores_before: Callable[[Any, RankingData], FloatArray],
     prior: PriorTraining,
 ) -> dict[str, Any]:

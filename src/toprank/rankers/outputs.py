@@ -40,7 +40,7 @@ def whole_grades(labels: FloatArray, remedy: str) -> int:
 
 def gain_table(gain: str | Sequence[float], n_grades: int) -> FloatArray:
     """G of each grade."""
-    return Gain.of(gain).table(np.arange(n_grades, dtype=np.float64), n_grades - 1.0)
+    return Gain.from_spec(gain).table(np.arange(n_grades, dtype=np.float64), n_grades - 1.0)
 
 
 def row_weights(data: RankingData) -> FloatArray | None:

@@ -130,7 +130,7 @@ class GradeProbabilities(Ranker):
             values.shape != (data.n_documents,) or not np.isfinite(values).all(),
             "expected_dcg needs one finite score for each document.",
         )
-        weights = rank_weights(values, data.queries, k, Discount.of(discount))
+        weights = rank_weights(values, data.queries, k, Discount.from_spec(discount))
         return expected_dcg(weights, probabilities, gains, data.queries, self.calibration_, confidence)
 
     @available_if(has_grades)
@@ -150,7 +150,7 @@ class GradeProbabilities(Ranker):
             check_whole("k", k, 1)
         self._check_held_out(held_out)
         own = self._own_probabilities(held_out)
-        weights = rank_weights(expected_gains(own, self.gains_), held_out.queries, k, Discount.of("log2"))
+        weights = rank_weights(expected_gains(own, self.gains_), held_out.queries, k, Discount.from_spec("log2"))
         self.calibration_ = fit_calibration(
             own, self.gains_, held_out.labels, held_out.queries, weights, by_score=not self._by_likelihood
         )

@@ -23,7 +23,7 @@ from toprank.compute import FloatArray, available_threads, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding
 from toprank.data.roles import Roles
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.losses import Loss
 from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Want
 from toprank.losses.softmax import SoftmaxBound
@@ -168,7 +168,7 @@ class ScoreJudge(NamedTuple):
     convention: Convention
     value: Callable[[Score], float]
     check: Callable[[], object]
-    """Refuse to choose by it where it is blind; see `Judge.for_choosing`."""
+    """Refuse to choose by it where it is blind; see `BoundMetric.for_selection`."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -303,9 +303,9 @@ class InMemory(Source):
 
     @override
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
-        judge = Judge(self.data, metric, convention=convention, threads=threads)
+        judge = BoundMetric(self.data, metric, convention=convention, threads=threads)
         return ScoreJudge(
-            judge.name, judge.measure, judge.convention, lambda score: judge(score(judge.data.X)), judge.for_choosing
+            judge.name, judge.measure, judge.convention, lambda score: judge(score(judge.data.X)), judge.for_selection
         )
 
 

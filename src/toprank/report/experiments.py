@@ -241,7 +241,7 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
     for number_of, convention in enumerate(results.conventions):
         means = {metric: results.fold_means(metric, convention, dataset) for metric in metrics}
         pooled = {metric: results.pooled(metric, convention, dataset) for metric in metrics}
-        spread = {metric: results.seed_spread(metric, convention, dataset) for metric in metrics}
+        spread = {metric: results.seed_std(metric, convention, dataset) for metric in metrics}
         rows = [
             (
                 s,
@@ -286,7 +286,7 @@ def _choices(results: Results, dataset: str) -> Titled:
 
 
 def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents: bool) -> list[str]:
-    folds, seeds = results.folds(dataset), results.repeats
+    folds, seeds = results.folds(dataset), results.n_seeds
     caveats = [f"The queries of {len(folds)} folds are pooled."]
     if seeds > 1:
         plots = " Rankings, scores and curves are those of the first seed." if documents else ""
@@ -318,8 +318,8 @@ def _sources(results: Results, dataset: str) -> list[DataSource]:
 
 def _facts(results: Results, part: RankedCollection) -> list[Fact]:
     provenance = results.provenance
-    chosen = provenance["select_by"] or "each system's own metric"
-    rule = f"{chosen}, convention {provenance['select_convention']}, on validation data"
+    chosen = provenance["selection_metric"] or "each system's own metric"
+    rule = f"{chosen}, convention {provenance['selection_convention']}, on validation data"
     versions = ", ".join(f"{name} {version}" for name, version in provenance["versions"].items())
     return [
         *facts_of(part.comparison),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toprank.display.svg import Markup, join, tag
-from toprank.display.tables import Shown, Table
+from toprank.display.tables import DisplayMixin, Table
 from toprank.errors import DataError
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import panel, plain_table, sentences
 
 
-def explanations_page(name: str, results: Mapping[str, Shown]) -> str:
+def explanations_page(name: str, results: Mapping[str, DisplayMixin]) -> str:
     """The whole page as text, each explanation under its heading."""
     sections: list[Section] = [
         (f"r{place}", heading, "", join([*_drawn(heading, result), *_words(heading, result)]))
@@ -20,7 +20,7 @@ def explanations_page(name: str, results: Mapping[str, Shown]) -> str:
     return sectioned_page(name, name, [], sections)
 
 
-def _drawn(heading: str, result: Shown) -> list[Markup]:
+def _drawn(heading: str, result: DisplayMixin) -> list[Markup]:
     """The plot of a result; none where it has none, or nothing to draw."""
     if not hasattr(result, "plot"):
         return []
@@ -30,7 +30,7 @@ def _drawn(heading: str, result: Shown) -> list[Markup]:
         return []
 
 
-def _words(heading: str, result: Shown) -> list[Markup]:
+def _words(heading: str, result: DisplayMixin) -> list[Markup]:
     parts = []
     for part in result._parts():
         if isinstance(part, Table):

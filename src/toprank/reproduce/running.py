@@ -92,7 +92,7 @@ def reproduce(
     data: str | os.PathLike[str],
     sets: Iterable[str] | None = None,
     *,
-    folder: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     verbose: bool | None = None,
 ) -> Reproduction:
@@ -102,7 +102,7 @@ def reproduce(
         study: ``cs-rglist``, ``owpc``, ``bayes-optimal``, or a `Study` of your own.
         data: the folder that holds the sets, in the layout of their archives.
         sets: which sets; None: those that are found.
-        folder: keep finished cells here; a run that was ended goes on from them.
+        cache_dir: keep finished cells here; a run that was ended goes on from them.
         threads: cores to use; results do not depend on it.
         verbose: tell on standard error what is done; None: where a person watches.
     """
@@ -119,9 +119,9 @@ def reproduce(
             metrics=study.metrics,
             conventions=[name for name in CONVENTIONS if name != NEEDS_IDS],
             seeds=study.seeds,
-            folder=None if folder is None else Path(folder),
-            select_by=study.select_by,
-            select_convention=study.convention,
+            cache_dir=None if cache_dir is None else Path(cache_dir),
+            selection_metric=study.selection_metric,
+            selection_convention=study.convention,
             threads=threads,
         ).run(verbose)
 

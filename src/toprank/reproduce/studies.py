@@ -68,7 +68,7 @@ class Study:
         systems: name in the tables → what is fitted.
         reversed_rows: systems to fit once more with the rows of each query in the opposite order: name → name.
         metrics: what is reported.
-        select_by: what hyper-parameters are chosen by, on validation data.
+        selection_metric: what hyper-parameters are chosen by, on validation data.
         convention: the rules that the paper says it uses, or that come nearest to what it says.
         remarks: what the paper leaves open, and what was done about it.
         seeds: seeds for systems that draw.
@@ -78,7 +78,7 @@ class Study:
     paper: str
     systems: Mapping[str, Any]
     metrics: tuple[str, ...]
-    select_by: str
+    selection_metric: str
     convention: str
     tables: tuple[PublishedTable, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -121,7 +121,7 @@ _CS_RGLIST = Study(
     },
     reversed_rows={"cs-RgList, rows reversed": "cs-RgList", _REVERSED: _FILE},
     metrics=("avgndcg", *(f"ndcg@{k}" for k in range(1, 11))),
-    select_by="avgndcg",
+    selection_metric="avgndcg",
     convention="standard",
     tables=(
         PublishedTable("Table 1: AvgNDCG", "cs-rglist-avgndcg", metric="avgndcg"),
@@ -160,7 +160,7 @@ _OWPC = Study(
     paper="Usunier, Buffoni & Gallinari 2009, ordered weighted pairwise classification, Tables 1-4",
     systems={name: name for name in _OWPC_SYSTEMS},
     metrics=("map", "ndcg@1", "ndcg@3"),
-    select_by="map",
+    selection_metric="map",
     convention="letor3",
     tables=(
         PublishedTable("Tables 1 and 2: MAP", "owpc-map", metric="map"),
@@ -220,7 +220,7 @@ _BAYES = Study(
         **{f"expected gain with penalty, {loss}": get(f"ExpectedGain-{loss.replace(' ', '')}") for loss in _LOSSES},
     },
     metrics=_CASES,
-    select_by="ndcg@10",
+    selection_metric="ndcg@10",
     convention="letor3",
     duels=(
         Duel(

@@ -22,9 +22,9 @@ def _head(reproduction: Reproduction) -> str:
     study = reproduction.study
     return (
         f"{study.paper}\n"
-        f"Sets: {', '.join(reproduction.sets)}. Chosen by {study.select_by} under {study.convention} on validation "
-        "data. Figures are means of the fold means, each with its 95 % interval over queries; differences and p-values "
-        "are paired, over the pooled queries."
+        f"Sets: {', '.join(reproduction.sets)}. Chosen by {study.selection_metric} under {study.convention} on "
+        "validation data. Figures are means of the fold means, each with its 95 % interval over queries; differences "
+        "and p-values are paired, over the pooled queries."
     )
 
 

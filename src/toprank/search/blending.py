@@ -24,7 +24,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.division import CrossFit, Division, cross_fit
 from toprank.data.folds import part_numbers
 from toprank.errors import DataError
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection.result import SelectionResult
 from toprank.model_selection.search import noting
 from toprank.model_selection.weights import best_weights, simplex
@@ -64,7 +64,7 @@ class _HeldOutQueries(NamedTuple):
     data: RankingData
     division: Division
     rows: IntArray
-    judge: Judge
+    judge: BoundMetric
 
     @classmethod
     def of(cls, data: RankingData, metric: str, seed: int) -> _HeldOutQueries:
@@ -77,7 +77,7 @@ class _HeldOutQueries(NamedTuple):
             raise DataError("Too few queries have candidates of different grades to hold some out; judge more queries.")
         judged = np.any([round.held_out for round in rounds], axis=0)
         rows = np.flatnonzero(data.queries.spread(judged))
-        return cls(data, Division(rounds), rows, Judge(data.select(judged), metric, threads=1))
+        return cls(data, Division(rounds), rows, BoundMetric(data.select(judged), metric, threads=1))
 
     def member(self, name: str, options: Sequence[dict[str, float]], fit: Any, predict: Any, final: Any) -> _Member:
         """Return a learned member with the best of some options.
@@ -100,7 +100,7 @@ class _HeldOutQueries(NamedTuple):
 
 
 def _teaches(data: RankingData, metric: str) -> bool:
-    best, worst = Judge(data, metric, threads=1).extremes()
+    best, worst = BoundMetric(data, metric, threads=1).extremes()
     return not np.array_equal(best, worst, equal_nan=True)
 
 

@@ -55,7 +55,7 @@ class DriftWatch:
         self._last: _Comparison | None = None
         self._due = 0.0  # when to compare again
         self._failed = counters.drift_failed
-        monitor(models.get(None).ranker, reference, reference, resamples=99)  # refuses at once what does not fit
+        monitor(models.get(None).ranker, reference, reference, n_resamples=99)  # refuses at once what does not fit
         counters.gauge("toprank_drift_requests", "Requests that drift is measured on.", (), self._count)
         for name, meaning in _MEANINGS.items():
             counters.gauge(f"toprank_drift_{name}", meaning, ("model",), partial(self._gauge, name))
@@ -94,7 +94,7 @@ class DriftWatch:
                 feature_names=getattr(model.ranker, "feature_names_in_", None),
                 encoding=model.ranker.encoding_,
             )
-            drift = monitor(model.ranker, self._reference, new, resamples=_RESAMPLES)
+            drift = monitor(model.ranker, self._reference, new, n_resamples=_RESAMPLES)
             comparison = _Comparison(model.version, monotonic(), model.name, drift)
         except Exception:  # noqa: BLE001 - nobody waits for it; a model that was replaced may take other columns
             self._failed.labels(model.name).inc()

@@ -30,24 +30,25 @@ def equivalence_test(
     *,
     margin: float,
     alpha: float = 0.05,
-    worst: float | None = None,
+    max_difference: float | None = None,
 ) -> EquivalenceResult:
-    """Is the mean difference inside ±margin? Two one-sided tests (TOST) that hold their level for sparse differences.
+    """Test whether the mean difference lies within ±margin: two one-sided tests (TOST), valid for sparse differences.
 
-    A large p of a test of difference proves nothing; equivalence is shown when both "the mean is ≤ -margin" and "the
-    mean is ≥ +margin" are rejected. For the latter, one query with the difference `worst` is added, and p is the
-    probability that the mean, all queries weighted at random (Dirichlet), reaches the margin; for the former likewise.
-    So equal values everywhere show equivalence only on log(alpha) / log(1 - margin / worst) queries and more.
+    A large p-value of a test of difference proves nothing. Equivalence is shown if both "the mean is ≤ -margin" and
+    "the mean is ≥ +margin" are rejected. Each one-sided test adds one query with the difference `max_difference`; p is
+    the probability that the mean reaches the margin if all queries get random (Dirichlet) weights. Systems that are
+    equal on every query are therefore shown to be equivalent only from
+    log(alpha) / log(1 - margin / max_difference) queries on.
 
     Args:
-        a: values of the first system, one per query; or the differences where `b` is None.
+        a: values of the first system, one per query; or the differences if `b` is None.
         b: values of the second system on the same queries.
-        margin: the largest difference of means that does not matter.
-        alpha: the level of the test.
-        worst: the largest difference that a query can have. None: 1 where all values lie between 0 and 1 (differences
-            between -1 and 1), as those of most metrics do; else the range of the values, 0 among them, that was seen
-            (of differences the largest), and at least twice the margin. Give it where you know better: a range that
-            was seen need not be all there is.
+        margin: the equivalence margin: the largest difference of means that counts as equal.
+        alpha: level of the test. Default 0.05.
+        max_difference: the largest possible difference on one query. Default: 1 if all values lie between 0 and 1
+            (differences between -1 and 1); otherwise the observed range of the values, extended to include 0 (for
+            differences, the largest one), and at least twice the margin. Pass it if the metric can exceed the
+            observed range.
 
     >>> print(equivalence_test([0.001, -0.002, 0.0, 0.002, -0.001] * 100, margin=0.01))
     Equivalent within ±0.01: mean difference 0.0000 on 500 queries, p = 0.00657
@@ -60,20 +61,22 @@ def equivalence_test(
     check_number("alpha", alpha, above=0, below=0.5)
     values = differences(a, b)
     largest = float(np.abs(values).max())
-    if worst is None:
-        worst = _worst_of(np.abs(values) if b is None else np.concatenate([column(a, "a"), column(b, "b")]), margin)
-    elif not (largest <= worst < math.inf):
-        raise DataError(
-            f"worst must be a number, the largest difference that a query can have, and one has {number(largest)}; it "
-            f"is {worst}."
+    if max_difference is None:
+        max_difference = _worst_of(
+            np.abs(values) if b is None else np.concatenate([column(a, "a"), column(b, "b")]), margin
         )
-    sides = [_ExponentialWeights(values, worst), _ExponentialWeights(-values, worst)]
+    elif not (largest <= max_difference < math.inf):
+        raise DataError(
+            f"max_difference is {max_difference}, but one query has a difference of {number(largest)}. It must be the "
+            "largest difference that a query can have."
+        )
+    sides = [_ExponentialWeights(values, max_difference), _ExponentialWeights(-values, max_difference)]
     p = max(side.reaches(margin) for side in sides)
     low, high = -sides[1].end(alpha), sides[0].end(alpha)
-    detail = f"an unseen query of ±{worst:g} counted"
+    detail = f"an unseen query of ±{max_difference:g} counted"
     mean, n = float(values.mean()), len(values)
     interval = Interval(mean, low, high, 1 - 2 * alpha, n, detail)
-    return EquivalenceResult(margin, p, p <= alpha, interval, mean, n, alpha=alpha, worst=worst)
+    return EquivalenceResult(margin, p, p <= alpha, interval, mean, n, alpha=alpha, max_difference=max_difference)
 
 
 def _worst_of(values: FloatArray, margin: float) -> float:
@@ -90,7 +93,7 @@ class _ExponentialWeights:
     to many digits however small P is.
     """
 
-    def __init__(self, values: FloatArray, worst: float) -> None:
+    def __init__(self, values: FloatArray, max_difference: float) -> None:
         distinct, counts = np.unique(values, return_counts=True)
         if len(distinct) > _CELLS:
             cell = np.minimum(
@@ -98,7 +101,7 @@ class _ExponentialWeights:
             )
             sums, counts = np.bincount(cell, distinct * counts), np.bincount(cell, counts)
             distinct, counts = sums[counts > 0] / counts[counts > 0], counts[counts > 0]
-        self.values, self.counts = np.append(distinct, worst), np.append(counts, 1).astype(np.float64)
+        self.values, self.counts = np.append(distinct, max_difference), np.append(counts, 1).astype(np.float64)
 
     def reaches(self, m: float) -> float:
         """P(mean ≥ m)."""

@@ -33,10 +33,10 @@ _WEIGHT_STEP = 0.5  # standard errors, by which group weights are moved to find 
 _MIN_WEIGHT = 1e-100  # of the largest weight: less changes no mean, but draws of such queries alone would weigh nothing
 
 
-def effective_sample(weights: npt.ArrayLike) -> float:
+def effective_sample_size(weights: npt.ArrayLike) -> float:
     """``(Σw)² / Σw²``: how many queries of equal weight would give as precise a mean; 0 if no query has a weight.
 
-    >>> effective_sample([1, 1, 1, 1]), effective_sample([1, 1, 0, 0])
+    >>> effective_sample_size([1, 1, 1, 1]), effective_sample_size([1, 1, 0, 0])
     (4.0, 2.0)
     """
     w = checked_weights(weights)
@@ -59,7 +59,7 @@ def bootstrap_interval(
     *,
     confidence: float = 0.95,
     method: str = "studentized",
-    resamples: int = 10_000,
+    n_resamples: int = 10_000,
     seed: int = 0,
     threads: int | None = None,
 ) -> Interval:
@@ -82,7 +82,7 @@ def bootstrap_interval(
     True
     """
     check_number("confidence", confidence, above=0, below=1)
-    check_whole("resamples", resamples, 1)
+    check_whole("n_resamples", n_resamples, 1)
     if method not in _METHODS:
         raise UnknownNameError("bootstrap method", method, _METHODS)
     start = stream_start(seed, _STREAM)
@@ -97,7 +97,7 @@ def bootstrap_interval(
     scaled, exponent = rescaled(values)
     center, deviation = scaled.mean(), scaled.std(ddof=1)
     standard = (scaled - center) / deviation  # whatever the unit of the differences, the rest is the same
-    means, variances = _resampled(standard, resamples, start, threads)
+    means, variances = _resampled(standard, n_resamples, start, threads)
     if method == "studentized":
         ends = _studentized(means, variances, n, confidence)
     else:
@@ -106,7 +106,7 @@ def bootstrap_interval(
         ends = np.quantile(means, _bca_levels(standard, means, tails, rounding) if method == "bca" else tails)
     ends = center + deviation * ends
     low, high = np.ldexp(np.where(np.abs(ends) <= ROUNDING, 0.0, ends), exponent)
-    detail = f"bootstrap, {_METHODS[method]}, {resamples:,} resamples, seed {seed}"
+    detail = f"bootstrap, {_METHODS[method]}, {n_resamples:,} resamples, seed {seed}"
     return Interval(mean, float(low), float(high), confidence, n, detail)
 
 
@@ -115,7 +115,7 @@ def weighted_interval(
     weights: npt.ArrayLike,
     *,
     confidence: float = 0.95,
-    resamples: int = 10_000,
+    n_resamples: int = 10_000,
     seed: int = 0,
     threads: int | None = None,
 ) -> Interval:
@@ -123,15 +123,15 @@ def weighted_interval(
 
     Other queries would have other weights, too, so the mean is a ratio of two random sums, and each resample has its
     own. Its standard error is the jackknife's. With equal weights the interval is that of `bootstrap_interval`. If few
-    queries carry the weight, no interval can be trusted: `effective_sample` and the interval's `detail` say how many
-    queries the weights leave. Fewer than five queries get Student's t with the degrees of freedom of the effective
+    queries carry the weight, no interval can be trusted: `effective_sample_size` and the interval's `detail` say how
+    many queries the weights leave. Fewer than five queries get Student's t with the degrees of freedom of the effective
     sample.
 
     Args:
         values: one per query; NaN for a query that does not count.
         weights: one per query, not negative; a query of weight 0 does not count.
         confidence: of the interval.
-        resamples: how often queries are drawn again.
+        n_resamples: how often queries are drawn again.
         seed: of the draws.
         threads: number of threads; the result does not depend on it.
 
@@ -140,7 +140,7 @@ def weighted_interval(
     True
     """
     check_number("confidence", confidence, above=0, below=1)
-    check_whole("resamples", resamples, 1)
+    check_whole("n_resamples", n_resamples, 1)
     start = stream_start(seed, _STREAM)
     plain, w = column(values, "values"), checked_weights(weights)
     if len(plain) != len(w):
@@ -149,7 +149,7 @@ def weighted_interval(
     if not counts.any():
         raise DataError("No query has both a value and a weight above 0, so there is no mean.")
     plain, w = plain[counts], w[counts] / w[counts].mean()
-    n, effective = len(plain), effective_sample(w)
+    n, effective = len(plain), effective_sample_size(w)
     scaled, exponent = rescaled(plain)
     center = float(w @ scaled / n)
     mean, away = float(np.ldexp(center, exponent)), scaled - center
@@ -166,19 +166,19 @@ def weighted_interval(
         method = "t: too few queries to draw anew"
     else:
         first_order = math.sqrt(float((w * away) @ (w * away)) / (n - 1))
-        means, variances = _resampled(away / first_order, resamples, start, threads, w)
+        means, variances = _resampled(away / first_order, n_resamples, start, threads, w)
         ends = _studentized(np.sqrt(n) * means, variances, n, confidence)
-        method = f"bootstrap, studentized, {resamples:,} resamples, seed {seed}"
+        method = f"bootstrap, studentized, {n_resamples:,} resamples, seed {seed}"
     low, high = np.ldexp(center + error * ends, exponent)
     detail = f"{method}, {effective:.1f} of {n:,} queries effective"
     return Interval(mean, float(low), float(high), confidence, n, detail, "weighted mean")
 
 
 def _resampled(
-    values: FloatArray, resamples: int, start: np.uint64, threads: int | None, weights: FloatArray | None = None
+    values: FloatArray, n_resamples: int, start: np.uint64, threads: int | None, weights: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Means and variances of the resamples."""
-    means, variances = np.empty(resamples), np.empty(resamples)
+    means, variances = np.empty(n_resamples), np.empty(n_resamples)
     step = max(1, _DRAWS_PER_BLOCK // len(values))
 
     def fill(first: int) -> None:
@@ -188,7 +188,7 @@ def _resampled(
         else:
             kernels.resampled_ratios(values, weights, start, first, *out)
 
-    each_block(fill, range(0, resamples, step), threads)
+    each_block(fill, range(0, n_resamples, step), threads)
     return means, variances
 
 
@@ -220,40 +220,40 @@ def _bca_levels(values: FloatArray, means: FloatArray, tails: FloatArray, roundi
     return np.array(levels)
 
 
-def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
+def leave_one_out_means(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Weighted means, each without one of the values."""
     if len(values) < 2:
         return np.empty(0)
     return np.asarray((values @ weights - values * weights) / (weights.sum() - weights))
 
 
-def jackknife_variance(rests: FloatArray) -> FloatArray:
+def jackknife_variance(leave_one_out: FloatArray) -> FloatArray:
     """The variance of an estimate, from the estimates without each query (or group of them).
 
     >>> float(jackknife_variance(np.array([0.25, 0.15, 0.2])))  # of 0.1, 0.3 and 0.2: their variance, by three
     0.00333...
     """
-    n = len(rests)
-    return np.asarray((n - 1) / n * ((rests - rests.mean(axis=0)) ** 2).sum(axis=0))
+    n = len(leave_one_out)
+    return np.asarray((n - 1) / n * ((leave_one_out - leave_one_out.mean(axis=0)) ** 2).sum(axis=0))
 
 
 def jackknife_interval(
-    value: float, rests: FloatArray, shares: FloatArray, confidence: float, of: str = "estimate"
+    value: float, leave_one_out: FloatArray, weights: FloatArray, confidence: float, quantity: str = "estimate"
 ) -> Interval:
     """`jackknife` of one number; the interval of one query, which says nothing of others, is infinite."""
-    interval = jackknife(value, rests, shares, confidence)
+    interval = jackknife(value, leave_one_out, weights, confidence)
     known = np.isfinite(interval.low)
     low, high = (float(interval.low), float(interval.high)) if known else (-np.inf, np.inf)
-    return Interval(value, low, high, confidence, interval.n, interval.detail, of)
+    return Interval(value, low, high, confidence, interval.n, interval.detail, quantity)
 
 
 def second_order_interval(
     value: float,
-    rests: FloatArray,
-    shares: FloatArray,
+    leave_one_out: FloatArray,
+    weights: FloatArray,
     reweighted: Callable[[FloatArray], float],
     confidence: float,
-    of: str = "estimate",
+    quantity: str = "estimate",
 ) -> Interval:
     """Return the interval of a nonlinear estimate, such as one with ratios; its value is corrected for bias.
 
@@ -265,11 +265,11 @@ def second_order_interval(
 
     Args:
         value: the estimate.
-        rests: the estimates without each group.
-        shares: the weight of each group; they sum to 1.
+        leave_one_out: the estimates without each group.
+        weights: the weight of each group; they sum to 1.
         reweighted: returns the estimate if the groups have these weights instead of 1.
         confidence: confidence level of the interval.
-        of: what is estimated.
+        quantity: what is estimated.
 
     >>> x = np.array([1.0, 2.0, 3.0, 6.0])
     >>> rests = np.array([np.delete(x, i).mean() ** 2 for i in range(4)])
@@ -279,25 +279,27 @@ def second_order_interval(
     """
     from scipy.special import ndtri, stdtrit
 
-    n = len(rests)
-    if n < 2 or not np.isfinite(rests).all():
-        return Interval(value, -np.inf, np.inf, confidence, n, "jackknife over queries", of)
-    error = float(np.sqrt(jackknife_variance(rests)))
+    n = len(leave_one_out)
+    if n < 2 or not np.isfinite(leave_one_out).all():
+        return Interval(value, -np.inf, np.inf, confidence, n, "jackknife over queries", quantity)
+    error = float(np.sqrt(jackknife_variance(leave_one_out)))
     if error <= 1e-12 * abs(value):  # rounding alone
-        return jackknife_interval(value, rests, shares, confidence, of)
-    bias = float((1 - shares) @ (rests - value))
-    steps = (n - 1) / n * (rests.mean() - rests) / error  # at most 1 in size: no weight becomes negative
+        return jackknife_interval(value, leave_one_out, weights, confidence, quantity)
+    bias = float((1 - weights) @ (leave_one_out - value))
+    steps = (
+        (n - 1) / n * (leave_one_out.mean() - leave_one_out) / error
+    )  # at most 1 in size: no weight becomes negative
     quadratic = sum(reweighted(1 + side * _WEIGHT_STEP * steps) - value for side in (1, -1)) / (
         2 * _WEIGHT_STEP**2 * error
     )
     center = value - bias + error * quadratic * (1 + float(ndtri((1 + confidence) / 2)) ** 2)
-    free = max(1 / float(shares @ shares) - 1, 1.0)
+    free = max(1 / float(weights @ weights) - 1, 1.0)
     half = float(stdtrit(free, (1 + confidence) / 2)) * np.sqrt(error**2 + 2 * bias**2)
     low, high = (center - half, center + half) if np.isfinite(center) else (-np.inf, np.inf)
-    return Interval(value - bias, low, high, confidence, n, "second-order jackknife over queries", of)
+    return Interval(value - bias, low, high, confidence, n, "second-order jackknife over queries", quantity)
 
 
-def mean_interval(values: FloatArray, weights: FloatArray, confidence: float, of: str = "estimate") -> Interval:
+def mean_interval(values: FloatArray, weights: FloatArray, confidence: float, quantity: str = "estimate") -> Interval:
     """`jackknife_interval` of a weighted mean.
 
     >>> low, high = mean_interval(np.array([0.1, 0.3, 0.2]), np.ones(3), 0.95)
@@ -305,18 +307,20 @@ def mean_interval(values: FloatArray, weights: FloatArray, confidence: float, of
     (-0.048, 0.448)
     """
     shares = weights / weights.sum()
-    interval = jackknife_interval(float(values @ shares), means_without(values, weights), shares, confidence, of)
+    interval = jackknife_interval(
+        float(values @ shares), leave_one_out_means(values, weights), shares, confidence, quantity
+    )
     return replace(interval, n=len(values))
 
 
 def jackknife(
     value: FloatArray | float,
-    rests: FloatArray | Sequence[FloatArray],
-    shares: FloatArray,
+    leave_one_out: FloatArray | Sequence[FloatArray],
+    weights: FloatArray,
     confidence: float,
     *,
-    ratios: bool = False,
-    besides: FloatArray | float = 0.0,
+    log_scale: bool = False,
+    extra_variance: FloatArray | float = 0.0,
 ) -> Interval[FloatArray]:
     """The intervals of estimates, from the estimates without each query (or group of queries) in turn.
 
@@ -325,31 +329,31 @@ def jackknife(
 
     Args:
         value: one estimate, or several.
-        rests: the estimates without each query.
-        shares: the weight of each query; they sum to 1.
+        leave_one_out: the estimates without each query.
+        weights: the weight of each query; they sum to 1.
         confidence: of the interval.
-        ratios: whether estimates are 0 or more and their errors are factors; if an estimate is 0, nothing bounds it
+        log_scale: whether estimates are 0 or more and their errors are factors; if an estimate is 0, nothing bounds it
             from above, and the upper end is infinite.
-        besides: a variance to add, which leaving queries out does not show.
+        extra_variance: a variance to add, which leaving queries out does not show.
 
     >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # of 0.1, 0.3 and 0.2
     >>> round(float(low), 3), round(float(high), 3)
     (-0.048, 0.448)
     """
-    n, without = len(rests), np.asarray(rests, dtype=np.float64)
-    free = max(1 / float(shares @ shares) - 1, 1.0) if n > 1 else 0.0
+    n, without = len(leave_one_out), np.asarray(leave_one_out, dtype=np.float64)
+    free = max(1 / float(weights @ weights) - 1, 1.0) if n > 1 else 0.0
 
     def variance(of: FloatArray) -> FloatArray:
         return jackknife_variance(of) if n else np.zeros(np.shape(value))
 
     plain = np.asarray(value, dtype=np.float64)
-    low, high = _interval_bounds(plain, without, variance, np.asarray(free), confidence, ratios, besides)
+    low, high = _interval_bounds(plain, without, variance, np.asarray(free), confidence, log_scale, extra_variance)
     return Interval(plain, low, high, confidence, n, "jackknife over queries", "estimate")
 
 
-def redrawn_interval(
-    value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, ratios: bool = False,
-    besides: FloatArray | float = 0.0,
+def bootstrap_t_interval(
+    value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, log_scale: bool = False,
+    extra_variance: FloatArray | float = 0.0,
 ) -> Interval[FloatArray]:  # fmt: skip
     """The intervals of estimates, from the estimates of queries drawn again; NaN with fewer than two such estimates.
 
@@ -358,10 +362,10 @@ def redrawn_interval(
         again: the estimates when queries were drawn again; NaN where a draw has none.
         n_queries: the number of queries to draw from; if their weights differ, the effective number.
         confidence: of the interval.
-        ratios: as in `jackknife`.
-        besides: a variance to add, which the draws do not show.
+        log_scale: as in `jackknife`.
+        extra_variance: a variance to add, which the draws do not show.
 
-    >>> low, high = redrawn_interval(np.array([3.0]), [np.array([1.0]), np.array([3.0])], 2, 0.5)
+    >>> low, high = bootstrap_t_interval(np.array([3.0]), [np.array([1.0]), np.array([3.0])], 2, 0.5)
     >>> print(np.round([low[0], high[0]], 6))  # √2 is the spread of the draws, and √2 is for two queries
     [1. 5.]
     """
@@ -375,24 +379,24 @@ def redrawn_interval(
         mean = np.where(known, of, 0.0).sum(axis=0) / count
         return np.asarray(few * np.where(known, (of - mean) ** 2, 0.0).sum(axis=0) / (count - 1))
 
-    low, high = _interval_bounds(value, drawn, variance, free, confidence, ratios, besides)
+    low, high = _interval_bounds(value, drawn, variance, free, confidence, log_scale, extra_variance)
     return Interval(value, low, high, confidence, round(n_queries), f"t, {len(drawn):,} draws of queries", "estimate")
 
 
 def _interval_bounds(
     value: FloatArray, estimate: FloatArray, variance: Callable[[FloatArray], FloatArray], free: IntArray | FloatArray,
-    confidence: float, ratios: bool, besides: FloatArray | float,
+    confidence: float, log_scale: bool, extra_variance: FloatArray | float,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """The ends on both sides of the value: ratios by a factor, if all their estimates are above 0."""
     from scipy.special import stdtrit
 
     wide = np.where(free > 0, stdtrit(np.maximum(free, 1), (1 + confidence) / 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = wide * np.sqrt(variance(estimate) + besides)
-        if not ratios:
+        spread = wide * np.sqrt(variance(estimate) + extra_variance)
+        if not log_scale:
             return value - spread, value + spread
         # The delta method: the variance of log(value) is the variance of the value over its square.
-        factor = np.exp(wide * np.sqrt(variance(np.log(estimate)) + besides / value**2))
+        factor = np.exp(wide * np.sqrt(variance(np.log(estimate)) + extra_variance / value**2))
         by_factor = (value > 0) & ((estimate > 0) | ~np.isfinite(estimate)).all(axis=0)
         high = np.where(by_factor, value * factor, np.where(value > 0, value + spread, np.inf + wide))
         return np.where(by_factor, value / factor, np.maximum(value - spread, 0.0)), high

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 from toprank.compute import FloatArray
 from toprank.errors import count_of
 
-Quantity = TypeVar("Quantity", bound=float | FloatArray, default=float)
+Number = TypeVar("Number", bound=float | FloatArray, default=float)
 """A number, or an array of numbers."""
 
 
@@ -51,7 +51,7 @@ class TestResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval(Generic[Quantity]):
+class Interval(Generic[Number]):
     """A two-sided confidence interval of one quantity, or of several in arrays; unpacks as ``low, high = interval``.
 
     Attributes:
@@ -60,21 +60,21 @@ class Interval(Generic[Quantity]):
         confidence: How often intervals made like this one hold the true value.
         n: Number of queries used.
         detail: How the ends were found.
-        of: What was estimated.
+        quantity: What was estimated.
     """
 
-    value: Quantity
-    low: Quantity
-    high: Quantity
+    value: Number
+    low: Number
+    high: Number
     confidence: float
     n: int
     detail: str
-    of: str = "mean difference"
+    quantity: str = "mean difference"
 
-    def __iter__(self) -> Iterator[Quantity]:
+    def __iter__(self) -> Iterator[Number]:
         return iter((self.low, self.high))
 
-    def __neg__(self) -> Interval[Quantity]:
+    def __neg__(self) -> Interval[Number]:
         """The interval of the quantity with its sign turned: of ``b - a`` where this one is of ``a - b``."""
         return replace(self, value=-self.value, low=-self.high, high=-self.low)  # type: ignore[arg-type]
 
@@ -90,7 +90,7 @@ class Interval(Generic[Quantity]):
     def __str__(self) -> str:
         ends = zip(np.ravel(self.low).tolist(), np.ravel(self.high).tolist(), strict=True)
         shown = ", ".join(bounds(low, high) for low, high in ends)
-        title = f"{100 * self.confidence:g} % confidence interval of the {self.of}"
+        title = f"{100 * self.confidence:g} % confidence interval of the {self.quantity}"
         return f"{title} on {queries(self.n)}: {shown} ({self.detail})."
 
 
@@ -126,7 +126,7 @@ class EquivalenceResult:
         difference: Mean of ``a - b``.
         n: Number of queries used.
         alpha: The level of the test.
-        worst: The largest difference that a query can have: one such query is counted as not yet seen.
+        max_difference: The largest difference that a query can have: one such query is counted as not yet seen.
     """
 
     margin: float
@@ -136,14 +136,14 @@ class EquivalenceResult:
     difference: float
     n: int
     alpha: float
-    worst: float = 1.0
+    max_difference: float = 1.0
 
     def __str__(self) -> str:
         verdict = "Equivalent" if self.equivalent else "Equivalence is not shown"
         return (
             f"{verdict} within ±{self.margin:g}: mean difference {number(self.difference)} on {queries(self.n)}, "
-            f"{p_value(self.p)} (two one-sided tests at level {self.alpha:g}, an unseen query of ±{self.worst:g} "
-            "counted)."
+            f"{p_value(self.p)} (two one-sided tests at level {self.alpha:g}, an unseen query of "
+            f"±{self.max_difference:g} counted)."
         )
 
 

@@ -19,7 +19,9 @@ _RATIO = 8.0  # of the mixture's variance to the estimate's, there: near the lea
 _PRIOR = 100.0  # units that the planned share counts as; so a deviation of some percent is seen soonest
 
 
-def always_half_width(variance: npt.ArrayLike, units: npt.ArrayLike, confidence: float = 0.95) -> FloatArray:
+def confidence_sequence_half_width(
+    variance: npt.ArrayLike, units: npt.ArrayLike, confidence: float = 0.95
+) -> FloatArray:
     """Half the width of an interval around an estimate that holds at all times together.
 
     The likelihood ratio against the truth, mixed over normal effects, is a martingale; Ville's inequality says how
@@ -32,7 +34,7 @@ def always_half_width(variance: npt.ArrayLike, units: npt.ArrayLike, confidence:
             means.
         confidence: the probability that no look ever misses the truth.
 
-    >>> widths = always_half_width([0.01, 0.0001], [100, 10_000])
+    >>> widths = confidence_sequence_half_width([0.01, 0.0001], [100, 10_000])
     >>> (widths / [0.1, 0.01]).round(2).tolist()  # standard errors, where 1.96 would do for one look
     [6.67, 3.06]
     """
@@ -42,12 +44,12 @@ def always_half_width(variance: npt.ArrayLike, units: npt.ArrayLike, confidence:
         return np.asarray(np.sqrt(np.asarray(variance, dtype=np.float64) * looks))
 
 
-def ratio_p(count: float, total: float, share: float) -> float:
+def sample_ratio_p(count: float, total: float, share: float) -> float:
     """The p-value of a count among a total whose expected share is known, valid however often one looks.
 
     It is the inverse of the likelihood ratio of a beta mixture around the share.
 
-    >>> ratio_p(500, 10_000, 0.05) > 0.5, ratio_p(400, 10_000, 0.05) < 0.001
+    >>> sample_ratio_p(500, 10_000, 0.05) > 0.5, sample_ratio_p(400, 10_000, 0.05) < 0.001
     (True, True)
     """
     rest = total - count

@@ -100,31 +100,32 @@ def randomization_test(
     a: npt.ArrayLike,
     b: npt.ArrayLike | None = None,
     *,
-    flips: int = 100_000,
+    n_permutations: int = 100_000,
     seed: int = 0,
     threads: int | None = None,
 ) -> TestResult:
-    """Fisher's randomization test: how often does a random sign for every difference give a sum as large?
+    """Fisher's randomization test: the share of sign patterns whose sum of differences is at least as large.
 
-    If the systems do not differ, the two values of a query could as well be swapped, so every pattern of signs of the
-    differences is equally likely. Up to 20 non-zero differences all 2^n patterns are tried, ``p = hits / 2^n``;
-    beyond, `flips` random ones, ``p = (hits + 1) / (flips + 1)``, which is never 0. Both are exactly valid: under the
-    null hypothesis P(p ≤ α) ≤ α. A sum counts as equally large when it is smaller by rounding only (1e-12 of Σ|d|).
+    If the systems do not differ, the two values of a query could be swapped, so every pattern of signs of the
+    differences is equally likely. Up to 20 non-zero differences all 2^n patterns are enumerated, ``p = hits / 2^n``.
+    With more, `n_permutations` random patterns are drawn, ``p = (hits + 1) / (n_permutations + 1)``, which is never 0.
+    Both are exact: P(p ≤ α) ≤ α under the null hypothesis. Sums that differ by rounding only (1e-12 of Σ|d|) count as
+    equal.
 
     Args:
-        a: Values of the first system, one per query; or the differences where `b` is None.
-        b: Values of the second system on the same queries.
-        flips: Number of random flips; fewer than the default make p coarser and should be for trials only.
-        seed: The same seed gives the same p, on any number of threads.
-        threads: Threads to use; by default every core.
+        a: values of the first system, one per query; or the differences if `b` is None.
+        b: values of the second system on the same queries.
+        n_permutations: number of random sign patterns. Default 100,000; fewer make p coarser.
+        seed: seed of the random signs; the same seed gives the same p-value on any number of threads.
+        threads: number of threads. Default: all cores.
 
     Returns:
-        The p-value; one query, or differences that are all zero, give p = 1.
+        The test result. For one query, or if all differences are zero, p = 1.
 
     >>> randomization_test([0.2, 0.1, 0.3]).p  # the observed signs, and their opposite, of 8 patterns
     0.25
     """
-    check_whole("flips", flips, 1)
+    check_whole("n_permutations", n_permutations, 1)
     start = stream_start(seed, _FLIPPING)
     all_values = differences(a, b)
     mean, _ = moments(all_values)
@@ -134,8 +135,8 @@ def randomization_test(
     elif len(values) <= _ENUMERATED:
         p, detail = _enumerated(rescaled(values)[0]), f"all {2 ** len(values):,} sign patterns"
     else:
-        hits = _sampled_hits(rescaled(values)[0], flips, start, threads)
-        p, detail = (hits + 1) / (flips + 1), f"{flips:,} random sign flips, seed {seed}"
+        hits = _sampled_hits(rescaled(values)[0], n_permutations, start, threads)
+        p, detail = (hits + 1) / (n_permutations + 1), f"{n_permutations:,} random sign flips, seed {seed}"
     return TestResult("randomization", p, mean, mean, len(all_values), detail)
 
 
@@ -151,15 +152,15 @@ def _enumerated(values: FloatArray) -> float:
     return float(np.mean(np.abs(sums) >= _threshold(float(sums[-1]), values)))
 
 
-def _sampled_hits(values: FloatArray, flips: int, start: np.uint64, threads: int | None) -> int:
+def _sampled_hits(values: FloatArray, n_permutations: int, start: np.uint64, threads: int | None) -> int:
     padded = np.concatenate([values, np.zeros(-len(values) % kernels.Flips.GROUP)])
     threshold = _threshold(kernels.ordered_sum(padded), padded)
     each = kernels.Flips.FLIPS_PER_BLOCK
 
     def hits(block: int) -> int:
-        return int(kernels.flip_hits(padded, threshold, start, block, min(each, flips - block * each)))
+        return int(kernels.flip_hits(padded, threshold, start, block, min(each, n_permutations - block * each)))
 
-    return sum(each_block(hits, range(-(-flips // each)), threads))
+    return sum(each_block(hits, range(-(-n_permutations // each)), threads))
 
 
 def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:

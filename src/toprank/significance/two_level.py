@@ -14,7 +14,7 @@ from toprank.errors import DataError
 from toprank.significance.results import Interval
 
 
-def two_level_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.95) -> Interval:
+def crossed_random_effects_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.95) -> Interval:
     """The t interval of a mean over queries and seeds, both taken as random samples.
 
     A value is μ + query + seed + rest. In each part (a fold, where every seed trains anew) with S seeds and m of the n
@@ -31,7 +31,7 @@ def two_level_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.
         parts: for each part an array (seeds, queries); a query with NaN is left out.
         confidence: of the interval.
 
-    >>> low, high = two_level_interval([[[0.2, 0.1, 0.3]]])
+    >>> low, high = crossed_random_effects_interval([[[0.2, 0.1, 0.3]]])
     >>> round(low, 3), round(high, 3)
     (-0.048, 0.448)
     """

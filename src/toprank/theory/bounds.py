@@ -121,13 +121,13 @@ def position_weights(discounts: Discounts, k: int | None, longest: int) -> Float
         check_whole("The cut-off k", k, 1)
     depth = longest if k is None else min(int(k), longest)
     if isinstance(discounts, Discount | str) or callable(discounts):
-        weights = Discount.of(discounts).weights(depth)
+        weights = Discount.from_spec(discounts).weights(depth)
     else:
         weights = _column(discounts, "discounts")[:depth]
     if (weights < 0).any() or (np.diff(weights) > 0).any() or weights[0] <= 0:
         raise DataError(
             "The discounts c_1, c_2 … must be positive at the first rank, never rise and never be negative. They "
-            "multiply the gains; give a table of divisors F as Discount.of(table)."
+            "multiply the gains; give a table of divisors F as Discount.from_spec(table)."
         )
     return np.ascontiguousarray(weights[: np.count_nonzero(weights)])
 

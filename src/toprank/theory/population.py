@@ -81,7 +81,7 @@ class Population:
     def expected_gains(self, gain: Gain | str = "exponential", max_grade: float | None = None) -> FloatArray:
         """E[G(y_j)] for each document, (m,): the scores that rank optimally for DCG."""
         top = float(self.outcomes.max()) if max_grade is None else max_grade
-        gains = Gain.of(gain).table(self.outcomes.ravel(), top).reshape(self.outcomes.shape)
+        gains = Gain.from_spec(gain).table(self.outcomes.ravel(), top).reshape(self.outcomes.shape)
         return np.asarray(self.probabilities @ gains)
 
     def expected(self, scores: npt.ArrayLike, metric: str | Measure, convention: str = "standard") -> FloatArray:

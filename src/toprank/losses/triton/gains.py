@@ -13,7 +13,7 @@ from toprank.losses.triton.frame import Frame
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
 
-LOG2 = Discount.of("log2")
+LOG2 = Discount.from_spec("log2")
 
 _NAMED: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": lambda y: torch.exp2(y) - 1,
@@ -29,13 +29,13 @@ def has_gain(gain: Any) -> bool:
     >>> has_gain("exponential"), has_gain((0.0, 1.0)), has_gain(lambda y: y)
     (True, True, False)
     """
-    known = Gain.of(gain)
+    known = Gain.from_spec(gain)
     return known.steps is not None or (known.function is None and known.name in (*_NAMED, "err"))
 
 
 def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
     """The gain of each label; the largest label of the data is the top grade unless `max_grade` says otherwise."""
-    known = Gain.of(gain)
+    known = Gain.from_spec(gain)
     if known.steps is not None:
         return frame.tensor(known.steps).index_select(0, frame.labels.long())
     if known.name == "err":

@@ -63,14 +63,16 @@ def _cross_entropy(frame: Frame, targets: Tensor) -> PreparedLoss:
 
 def has_likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE) -> bool:
     """Treatments of ties that do not ask for the order of rows, and discounts that do not ask for a query's length."""
-    if isinstance(loss, PListMLE) and (loss.discount == "published" or Discount.of(loss.discount).function is not None):
+    if isinstance(loss, PListMLE) and (
+        loss.discount == "published" or Discount.from_spec(loss.discount).function is not None
+    ):
         return False
     return loss.ties in ("efron", "breslow")
 
 
 def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) -> PreparedLoss:
     """See `toprank.losses.listmle`: of each document the c of its risk sum, its weight w, and w̄, its group's mean."""
-    table = rank_table(frame, Discount.of(loss.discount) if isinstance(loss, PListMLE) else LOG2)
+    table = rank_table(frame, Discount.from_spec(loss.discount) if isinstance(loss, PListMLE) else LOG2)
     ranks = by_rank(frame.part, frame.labels, table)
     size = ranks[5] - ranks[4]
     length = frame.part.spread(frame.part.sum(torch.ones_like(size)))

@@ -46,7 +46,7 @@ class PathRanker(Ranker):
     def check_parameters(self) -> None:
         penalty_path(self.l2)
         parse(self.metric)  # also where there are no validation data, and nothing would be judged by it
-        Convention.of(self.convention)
+        Convention.from_name(self.convention)
         check_flag("scale", self.scale)
         if self.max_iterations is not None:
             check_whole("max_iterations", self.max_iterations, 1)

@@ -17,7 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, refuse_if
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import Ranker
@@ -98,9 +98,9 @@ class WatchedRanker(Ranker):
     threads: int | None
     verbose: bool
 
-    def _judge(self, data: RankingData) -> Judge:
+    def _judge(self, data: RankingData) -> BoundMetric:
         """Return the metric that the ranker climbs or is chosen by, to be asked on these data again and again."""
-        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
+        return BoundMetric(data, self.metric, convention=self.convention, threads=self.threads)
 
     def _watch(self, steps: int, **options: Any) -> LoopStopping:
         return LoopStopping(steps=steps, callbacks=[TrainingProgress(self.metric)] if self.verbose else [], **options)
@@ -161,7 +161,7 @@ class AdaRank(WeightedSum, WatchedRanker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         self.standardization_ = Standardization.of(data.X, data.feature_names, self.threads)
         climbed = self._climbed(data)
-        selection = climbed if valid is None else self._judge(valid).for_choosing()
+        selection = climbed if valid is None else self._judge(valid).for_selection()
         self.coef_, self.rounds_ = np.zeros(data.n_features), 0
         decides: Literal["valid", "train"] = "train" if valid is None else "valid"
         watch = self._watch(self.max_rounds, patience=self.patience, decides=decides, least_gain=_LEAST_GAIN)
@@ -309,7 +309,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         for j, cut_points in enumerate(cuts):
             column = data.X[:, j]
             bins[:, j] = np.where(np.isnan(column), 0, np.searchsorted(cut_points, column, side="left"))
-        judge = None if valid is None else self._judge(valid).for_choosing()
+        judge = None if valid is None else self._judge(valid).for_selection()
         watch = self._watch(self.max_rounds, higher_is_better=judge is None or judge.higher_is_better)
         scores, judged_scores = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
         chosen: list[tuple[int, np.float64, float]] = []
@@ -444,7 +444,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         climbed = _Climbed(self, data)
         selection = None if valid is None else self._judge(valid)
         if selection is not None and self.restarts > 1:
-            selection.for_choosing()
+            selection.for_selection()
         watch = self._watch(self.restarts * self.max_cycles, higher_is_better=climbed.judge.higher_is_better)
         if climbed.is_blind():
             self.coef_ = np.zeros(data.n_features)

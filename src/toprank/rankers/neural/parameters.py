@@ -35,7 +35,7 @@ def check_combination(ranker: NeuralRanker) -> None:
     check_form(ranker)
     check_callbacks(ranker.callbacks, "an Epoch")
     parse(ranker.metric)
-    Convention.of(ranker.convention)
+    Convention.from_name(ranker.convention)
     _check_init_model(ranker)
 
 

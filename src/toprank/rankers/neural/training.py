@@ -13,7 +13,7 @@ from torch import nn
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.evaluation.scores import Judge
+from toprank.evaluation.scores import BoundMetric
 from toprank.rankers.early_stopping import EpochStopping, PriorTraining, metric_judges, stopping_options
 from toprank.rankers.neural.inputs import EpochPlan, Inputs, plan_epoch
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite
@@ -61,7 +61,7 @@ class TrainedNetwork(NamedTuple):
     """Epochs in the model that is kept."""
     valid: float | None
     """Its metric on the validation data."""
-    judge: Judge | None
+    judge: BoundMetric | None
     watch: EpochStopping
 
 

@@ -135,7 +135,7 @@ def _penalties(cell: Cell, style: int) -> Line | None:
     """The best that each penalty reached, whatever the other hyper-parameters were."""
     higher = cell.metric is None or parse(cell.metric).higher_is_better
     best: dict[float, float] = {}
-    for row in cell.tried:
+    for row in cell.candidates:
         l2, valid = row.get("l2"), row.get("valid")
         if l2 is None or valid is None or not l2 > 0:
             continue

@@ -37,9 +37,10 @@ def _slices(part: RankedCollection, _: str) -> Markup | None:
 
 def _reading(part: RankedCollection) -> str:
     sliced = part.comparison.slices
-    by = "" if sliced is None else f" by {sliced.slices.by}"
-    least = "" if sliced is None else f" Slices of fewer than {sliced.least} queries are named but not tested."
-    return f"The same comparison in slices of the queries{by}: an overall mean can hide who gains and who loses.{least}"
+    by = "" if sliced is None else f" by {sliced.slices.column}"
+    too_small = "" if sliced is None else f" Slices of fewer than {sliced.min_queries} queries are named, not tested."
+    title = f"The same comparison in slices of the queries{by}"
+    return f"{title}: an overall mean can hide who gains and who loses.{too_small}"
 
 
 SLICES = Panel("slices", "Slices", "Results by slice", _reading, _slices)
