@@ -281,7 +281,7 @@ def test_it_is_chosen_inside_each_training_part(data):
         choice = by_hand.selection_
         assert (cell.metric, cell.valid, cell.options) == (choice.metric, choice.value, {"chosen": choice.name})
         judged = [(row["name"], row["value"]) for row in choice.trials if row["value"] is not None]
-        assert [(row["candidate"], row["valid"]) for row in cell.tried] == judged
+        assert [(row["candidate"], row["valid"]) for row in cell.candidates] == judged
         wanted = tr.evaluate(by_hand.predict(fold.test), fold.test).mean["ndcg@10"]
         assert (
             tr.evaluate(results.ranker(None, fold.name, "auto").predict(fold.test), fold.test).mean["ndcg@10"] == wanted
