@@ -248,7 +248,9 @@ def test_a_convention_of_ones_own_to_choose_by(tmp_path, computed):
         cell = results.run().cells[0]
         assert len(computed) == fits
         fold = tr.folds(DATA, 3)[0]
-        chosen = tr.grid_search("LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=selection_convention)
+        chosen = tr.grid_search(
+            "LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=selection_convention
+        )
         assert (cell.convention, cell.valid, cell.options) == ("mine", chosen.value, chosen.options)
     together = experiment(["LeastSquares"], selection_metric="ndcg@5", selection_convention=own, threads=2).run()
     assert together.cells[0].convention == "mine"
