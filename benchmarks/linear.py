@@ -51,7 +51,7 @@ def main() -> None:
         first, second = best(lambda: X @ w, options.cpu), best(lambda: X.T @ g, options.cpu)
     passes = first + second
     print(f"{n:,} × {d} float32: X·w {first * 1e3:.1f} ms, Xᵀ·g {second * 1e3:.1f} ms, together {passes * 1e3:.1f} ms")
-    features = Features(X, Standardization.of(X), complete=True)
+    features = Features(X, Standardization.from_data(X), complete=True)
     for name in ("ListNet", "ListMLE", "CostSensitiveListMLE", "Squared", "Logistic", "Hinge"):
         bound = tr.losses.make(name).on(labels, queries)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,10 +7,10 @@
 Shops of `product_tables.py` (50,000 products, 1,500 sellers, 300 brands), one for each seed: 2,000 searches of 20
 products to train on, 500 to validate, 1,000 to test. Features: four numbers, the share of the search's words that stand
 in the title, and the categories kind, seller, brand, product. Everybody has the same features and stops early on the
-same validation data by NDCG@10: our LambdaMART and linear ListNet with level_means="auto" and False, our YetiRank with
-"auto", LightGBM's lambdarank with categories split by sets of levels, CatBoost's YetiRank with its own statistics of
-categories; all with their defaults, up to 1,000 rounds, patience 50. `--null`: sellers, brands and products are worth
-nothing.
+same validation data by NDCG@10: our LambdaMART and linear ListNet with target_encoding="auto" and False, our YetiRank
+with "auto", LightGBM's lambdarank with categories split by sets of levels, CatBoost's YetiRank with its own
+encodings of categories; all with their defaults, up to 1,000 rounds, patience 50. `--null`: sellers, brands and
+products have no effect.
 
 Prints a Markdown table: mean NDCG@10 over all test queries, the mean paired difference to "LambdaMART, auto", its 95 %
 bootstrap interval over queries, the smallest and largest difference of a seed, and seconds of processor time.
@@ -67,7 +67,9 @@ def _columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 def trees(system: str, asked: Any) -> Callable[[Shop, int], Any]:
     def scores(shop: Shop, threads: int) -> Any:
-        ranker = tr.systems.make(system, n_trees=ROUNDS, early_stopping=PATIENCE, threads=threads, level_means=asked)
+        ranker = tr.systems.make(
+            system, n_trees=ROUNDS, early_stopping=PATIENCE, threads=threads, target_encoding=asked
+        )
         return ranker.fit(shop.train, valid=shop.valid).predict(shop.test)
 
     return scores
@@ -75,7 +77,7 @@ def trees(system: str, asked: Any) -> Callable[[Shop, int], Any]:
 
 def listnet(asked: Any) -> Callable[[Shop, int], Any]:
     def scores(shop: Shop, threads: int) -> Any:
-        ranker = tr.LinearRanker("ListNet", l2=[0.1, 0.01, 0.001], threads=threads, level_means=asked)
+        ranker = tr.LinearRanker("ListNet", l2=[0.1, 0.01, 0.001], threads=threads, target_encoding=asked)
         return ranker.fit(shop.train, valid=shop.valid).predict(shop.test)
 
     return scores
@@ -173,11 +175,11 @@ def speed() -> None:
     frame["relevance"] = np.digitize(worth + rng.normal(size=n), [0.5, 1.5, 2.5])
     source = InMemory(tr.RankingData.from_frame(frame))
     start = time.process_time()
-    found = source.level_means(None, "auto", 0)
+    found = source.target_encodings(None, "auto", 0)
     chose = time.process_time()
     from toprank.rankers.seen_columns import SeenColumns
 
-    source.widened(SeenColumns.of_codes(source.encoding, found.tables), folds=0)
+    source.widened(SeenColumns.from_codes(source.encoding, found.tables), folds=0)
     done = time.process_time()
     print(f"{n:,} rows, {found.plain(source.encoding)['used']}")
     print(f"found and judged in {chose - start:.1f} s, looked up out of fold in {done - chose:.1f} s of processor time")
@@ -187,13 +189,19 @@ def growth() -> None:
     code_ranges.GROWTH = 300
     print("| levels | trees | sets | leaves | grown, numbered | grown, by name |\n|---|---|---|---|---|---|")
     small_sets = {"max_cat_threshold": 4}
-    for levels, n_trees, extra in (
+    for levels, n_trees, lightgbm_params in (
         *((levels, 100, {}) for levels in (10, 30, 100)),
         (300, 50, {}),
         *((levels, 100, small_sets) for levels in (100, 300)),
     ):
         data = tr.RankingData.from_frame(_brands(300, levels))
-        options = {"n_trees": n_trees, "num_leaves": 31, "threads": 1, "level_means": False, "extra": extra}
+        options = {
+            "n_trees": n_trees,
+            "num_leaves": 31,
+            "threads": 1,
+            "target_encoding": False,
+            "lightgbm_params": lightgbm_params,
+        }
         formula = formula_of(tr.TreeRanker("LambdaRank", **options).fit(data))
         forest = formula.forest
         numbers = LevelNumbers.of(formula).of_codes
@@ -202,7 +210,7 @@ def growth() -> None:
             "refused" if plain is None else f"{len(plain.values) / len(forest.values):.1f}"
             for plain in (code_ranges.with_ranges(forest, numbering) for numbering in (numbers, by_name))
         ]
-        size = "of 4 levels at most" if extra else "of any size"
+        size = "of 4 levels at most" if lightgbm_params else "of any size"
         print(f"| {levels} | {n_trees} | {size} | {len(forest.values):,} | {grown[0]} | {grown[1]} |")
 
 

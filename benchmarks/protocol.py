@@ -1,7 +1,7 @@
 """The LETOR protocol for every linear system: 5 folds, hyper-parameters chosen on validation data, mean of test folds.
 
     TOPRANK_DATA=... python benchmarks/protocol.py [--sets MQ2008,OHSUMED] [--systems RankSVM,ListNet]
-                                                   [--set max_in_a_row=500 loss.ties=file]
+                                                   [--set max_consecutive=500 loss.ties=file]
 
 One process per core. Prints, per system, the test AvgNDCG, NDCG@10 and MAP (convention `standard`) and the seconds of
 processor time; the slow searches (OWPC chosen on validation, SVM-map, coordinate ascent) come last, summed apart.

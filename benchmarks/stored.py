@@ -133,7 +133,7 @@ def passes(path: Path, limit: int) -> dict[str, Any]:
 
     data = tr.read(path)
     file, buffer = path / "X.npy", bytearray(4 << 20)
-    standard = Standardization.of(data.X)
+    standard = Standardization.from_data(data.X)
     bound = tr.losses.ListNet().on(data.labels, data.queries)
     features = Features(data.X, standard, complete=standard.complete)
     objective, weights = RankingObjective(LinearScorer(N_FEATURES), features, bound), np.full(N_FEATURES, 0.01)
@@ -163,10 +163,10 @@ def trees(path: Path, limit: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     data = tr.read(path)
     some = data.select(np.arange(min(data.n_queries, 3000)))
-    extra = {"bin_construct_sample_cnt": 20_000}  # LightGBM's sample does not grow with the data
-    tr.TreeRanker(n_trees=1, extra=extra).fit(some.select(np.arange(5)))
+    lightgbm_params = {"bin_construct_sample_cnt": 20_000}  # LightGBM's sample does not grow with the data
+    tr.TreeRanker(n_trees=1, lightgbm_params=lightgbm_params).fit(some.select(np.arange(5)))
     before = status("RssAnon") / MIB
-    _, seconds, anonymous, _ = measured(lambda: tr.TreeRanker(n_trees=2, extra=extra).fit(some))
+    _, seconds, anonymous, _ = measured(lambda: tr.TreeRanker(n_trees=2, lightgbm_params=lightgbm_params).fit(some))
     return {"seconds": seconds, "values": some.X.size, "peak": anonymous - before}
 
 

@@ -219,7 +219,7 @@ def _measure(kind: type[Measure], world: World) -> Any:
 
 def _solver(kind: type[solvers.Solver], world: World) -> Any:
     loss, solver = "Logistic", kind()
-    if kind is solvers.Redrawn:
+    if kind is solvers.AveragedStochastic:
         loss, solver = tr.losses.XENDCG(), kind(solvers.LBFGS())
     return tr.LinearRanker(loss, solver=solver, max_iterations=5, threads=2).fit(world.data)
 
@@ -323,7 +323,7 @@ def _read_from_elsewhere(world: World) -> Any:
         tr.load(world.new(name)).predict(world.data)
 
 
-for _kind in (rankers.ForestRanker, rankers.WeightsRanker, rankers.OnnxRanker):
+for _kind in (rankers.ForestRanker, rankers.ImportedLinearRanker, rankers.OnnxRanker):
     entry(_kind)(_read_from_elsewhere)
 
 

@@ -14,7 +14,7 @@ from toprank.exporters import format_named
 from toprank.exporters.float32 import next_single, single_below
 from toprank.exporters.formats import Format, Prepared
 from toprank.exporters.parity import ComparedRows, Parity, compared, rows_to_compare
-from toprank.rankers.formula import Blend, GradeGains, LinearFunction, Network, Part, Wide, formula_of
+from toprank.rankers.formula import Blend, ExpandedFeatures, GradeGains, LinearFunction, Network, Part, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
 Change = tuple[str, Part, float]
@@ -33,9 +33,9 @@ def changes(part: Part, rng: np.random.Generator, each: int, single: bool) -> It
             yield f"member {place} turned round", blended(term, -factor), np.inf
             for what, new, bound in changes(term, rng, each, single):
                 yield f"member {place}: {what}", blended(new), abs(factor) * bound
-    elif isinstance(part, Wide | GradeGains):
+    elif isinstance(part, ExpandedFeatures | GradeGains):
         for what, inner, _ in changes(part.part, rng, each, single):
-            if isinstance(part, Wide) and "missing side" in what:
+            if isinstance(part, ExpandedFeatures) and "missing side" in what:
                 continue  # a column of zeros and ones is never missing
             yield what, replace(part, part=inner), np.inf
         if isinstance(part, GradeGains):
@@ -81,7 +81,7 @@ def of_weights(weights: Any, rng: np.random.Generator, each: int) -> Iterator[tu
 
 def of_trees(forest: Forest, trees: Sequence[Tree]) -> Forest:
     """Other trees under the same rules."""
-    return Forest.of(
+    return Forest.from_trees(
         trees, forest.n_features, forest.intercepts, flushes=forest.flushes, single_sums=forest.single_sums
     )
 

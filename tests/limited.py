@@ -25,7 +25,9 @@ MAKERS = {
     "linear": lambda: tr.LinearRanker("ListNet", max_iterations=1),
     "expected gain": lambda: tr.ExpectedGainRanker("Multinomial", max_iterations=2),
     "trees of a whole sample": lambda: tr.TreeRanker("ListNet", n_trees=1),
-    "trees": lambda: tr.TreeRanker("ListNet", n_trees=1, max_bin=15, extra={"bin_construct_sample_cnt": 5000}),
+    "trees": lambda: tr.TreeRanker(
+        "ListNet", n_trees=1, max_bin=15, lightgbm_params={"bin_construct_sample_cnt": 5000}
+    ),
 }
 
 

@@ -17,7 +17,7 @@ class Quadratic:
     def hessian(self, w):
         return self.A
 
-    def hessian_times(self, w):
+    def hessian_product(self, w):
         return lambda v: self.A @ v
 
 
@@ -38,7 +38,7 @@ class Logistic:
     def hessian(self, w):
         return self.X.T @ (self.bends(w)[:, None] * self.X)
 
-    def hessian_times(self, w):
+    def hessian_product(self, w):
         bends = self.bends(w)
         return lambda v: self.X.T @ (bends * (self.X @ v))
 
@@ -66,7 +66,7 @@ class Barrier:
     def hessian(self, w):
         return np.diag(1 / (1 - w) ** 2)
 
-    def hessian_times(self, w):
+    def hessian_product(self, w):
         return lambda v: v / (1 - w) ** 2
 
 
@@ -75,7 +75,7 @@ class Watched:
 
     def __init__(self, inner, n, exception=KeyboardInterrupt):
         self.inner, self.n_weights, self.left, self.exception = inner, inner.n_weights, n, exception
-        for method in {"hessian", "hessian_times"} & set(dir(inner)):
+        for method in {"hessian", "hessian_product"} & set(dir(inner)):
             setattr(self, method, getattr(inner, method))
 
     def value_and_grad(self, w):

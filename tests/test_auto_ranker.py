@@ -247,7 +247,7 @@ def test_what_is_saved_is_the_chosen_ranker(fitted, parts, tmp_path):
     assert type(back) is type(fitted.ranker_)
     assert back.predict(parts[1]).tobytes() == fitted.predict(parts[1]).tobytes()
     assert back.training_["auto"] == fitted.training_["auto"]
-    member = tr.BlendRanker.of([fitted, fitted.ranker_], parts[1])
+    member = tr.BlendRanker.from_fitted([fitted, fitted.ranker_], parts[1])
     member.save(tmp_path / "blend.toprank")
     assert tr.load(tmp_path / "blend.toprank").predict(parts[1]).tobytes() == member.predict(parts[1]).tobytes()
 
@@ -260,7 +260,7 @@ def test_explanations_and_exports_are_those_of_the_chosen_ranker(fitted, parts, 
     np.testing.assert_array_equal(fitted.feature_importances_, fitted.ranker_.feature_importances_)
     assert repr(fitted.formula()) == repr(fitted.ranker_.formula())
     for feature in range(4):
-        mine, theirs = fitted.course(feature), fitted.ranker_.course(feature)
+        mine, theirs = fitted.score_profile(feature), fitted.ranker_.score_profile(feature)
         assert (mine is None) == (theirs is None)
     assert fitted.rank(valid, k=2) == fitted.ranker_.rank(valid, k=2)
     assert tr.export(fitted, "python", tmp_path / "scorer.py", check=valid).holds

@@ -161,7 +161,7 @@ def test_every_solver_runs_unchanged(two, data, loss, options):
 
 @pytest.mark.parametrize(
     ("loss", "options"),
-    [("Multinomial", {}), ("Ordinal", {}), ("ListNet", {"l2": 1.0, "start": "linear", "tolerance": 1e-3})],
+    [("Multinomial", {}), ("Ordinal", {}), ("ListNet", {"l2": 1.0, "init": "linear", "tolerance": 1e-3})],
     ids=["multinomial", "ordinal", "listnet"],
 )
 def test_expected_gain(two, data, loss, options):
@@ -307,8 +307,8 @@ def test_schema_drift(two, tmp_path):
 def test_what_needs_the_rows_here_is_refused(two, data):
     from sklearn.linear_model import LogisticRegression
 
-    with pytest.raises(DataError, match="refine=True chooses documents one by one"):
-        two.fit(tr.LinearRanker("ImportanceWeightedSquared", refine=True), data)
+    with pytest.raises(DataError, match="active_set=True chooses documents one by one"):
+        two.fit(tr.LinearRanker("ImportanceWeightedSquared", active_set=True), data)
     with pytest.raises(DataError, match="A classifier learns from data in memory"):
         two.fit(tr.ExpectedGainRanker(classifier=LogisticRegression()), data)
     with pytest.raises(DataError, match="draws by the place"):

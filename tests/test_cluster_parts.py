@@ -82,7 +82,7 @@ def test_parts_add_up_to_the_whole(name, loss, options):
             check_loss(loss, facts)
         return
     check_loss(loss, facts)
-    scorer, standardization = scorer_of(name, options, data), Standardization.of(data.X)
+    scorer, standardization = scorer_of(name, options, data), Standardization.from_data(data.X)
     whole = work.Whole(sum(one.weight for one in facts), np.unique(data.labels))
     parts = [work.part_objective(part, scorer, loss, standardization, whole) for part in rows]
     alone = InMemory(data).objective(scorer, loss, standardization, 1)
@@ -96,7 +96,7 @@ def test_parts_add_up_to_the_whole(name, loss, options):
     direction = np.random.default_rng(2).normal(size=scorer.n_weights)
     times = [work.products(part, at) for part in parts]
     (product,) = added(*(work.product(one, direction) for one in times))
-    np.testing.assert_allclose(product, alone.hessian_times(at)(direction), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(product, alone.hessian_product(at)(direction), rtol=1e-9, atol=1e-12)
     (bend,) = added(*(work.hessian(part, at) for part in parts))
     np.testing.assert_allclose(bend, alone.hessian(at), rtol=1e-9, atol=1e-12)
 
@@ -109,10 +109,10 @@ def test_the_grades_of_the_whole_data_matter():
     forgetful = whole._replace(grades=None)
     scorer, at = LinearScorer(3), np.ones(3)
     for loss in (tr.losses.ApproxMetric("err"), tr.losses.PowerRegression()):
-        alone = InMemory(data).objective(scorer, loss, Standardization.of(data.X), 1).value_and_grad(at)[0]
+        alone = InMemory(data).objective(scorer, loss, Standardization.from_data(data.X), 1).value_and_grad(at)[0]
 
         def value(known, loss=loss):
-            parts = [work.part_objective(r, scorer, loss, Standardization.of(data.X), known) for r in rows]
+            parts = [work.part_objective(r, scorer, loss, Standardization.from_data(data.X), known) for r in rows]
             return added(*(work.value_and_grad(part, at) for part in parts))[0]
 
         assert value(whole) == pytest.approx(alone, rel=1e-12)
@@ -125,7 +125,7 @@ def test_a_partition_that_weighs_nothing_says_nothing():
     data = data.replace(query_weights=weights)
     rows, scorer = cut(data, 4), LinearScorer(3)
     whole = work.Whole(float(weights.sum()), np.unique(data.labels))
-    standardization, loss = Standardization.of(data.X), tr.losses.ListNet()
+    standardization, loss = Standardization.from_data(data.X), tr.losses.ListNet()
     parts = [work.part_objective(part, scorer, loss, standardization, whole) for part in rows]
     assert work.value_and_grad(parts[0], np.ones(3))[0] == 0.0
     assert not work.hessian(parts[0], np.ones(3))[0].any()
@@ -146,8 +146,8 @@ def test_standardization_from_sums_is_the_same(kind):
     if kind == "sparse":
         X = sparse.csr_matrix(np.where(rng.uniform(size=X.shape) < 0.5, X, 0))
     shift = first_row(X)
-    parts = [Moments.of(X[a:b], shift) for a, b in ((0, 7), (7, 8), (8, 50))]
-    got, expected = Standardization.from_moments(Moments.joined(parts)), Standardization.of(X)
+    parts = [Moments.from_data(X[a:b], shift) for a, b in ((0, 7), (7, 8), (8, 50))]
+    got, expected = Standardization.from_moments(Moments.joined(parts)), Standardization.from_data(X)
     np.testing.assert_allclose(got.center, expected.center, rtol=1e-13)
     np.testing.assert_allclose(got.spread, expected.spread, rtol=1e-12)
     assert got.complete == expected.complete
@@ -277,7 +277,7 @@ def test_dask_is_told_what_a_partition_weighs(tmp_path):
     mapped = load(StorePart(str(tmp_path / "d.toprank-data"), 10, 390))
     assert sys.getsizeof(mapped) < mapped.data.X.nbytes / 2
     whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
-    part = work.part_objective(rows, LinearScorer(3), tr.losses.ListNet(), Standardization.of(data.X), whole)
+    part = work.part_objective(rows, LinearScorer(3), tr.losses.ListNet(), Standardization.from_data(data.X), whole)
     assert data.labels.nbytes < sys.getsizeof(part) < sys.getsizeof(rows)
     times = work.products(part, np.ones(3))
     assert data.labels.nbytes < sys.getsizeof(times) < sys.getsizeof(rows)
@@ -295,7 +295,7 @@ def test_rows_travel_as_their_recipe(tmp_path):
     assert pickle.loads(pickle.dumps(rows)).data.equals(rows.data)
     whole, at = work.Whole(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
     part = work.part_objective(
-        rows, LinearScorer(data.n_features), tr.losses.ListNet(), Standardization.of(rows.data.X), whole
+        rows, LinearScorer(data.n_features), tr.losses.ListNet(), Standardization.from_data(rows.data.X), whole
     )
     times = work.products(part, at)
     assert max(len(pickle.dumps(part)), len(pickle.dumps(times))) < 3000

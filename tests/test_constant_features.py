@@ -12,7 +12,7 @@ from toprank.solvers import Newton, Proximal
 SOLVERS = {
     "newton": ("ListNet", "newton"),
     "conjugate gradients": ("ListNet", Newton(cholesky_limit=0)),
-    "plain newton": ("ListNet", Newton(plain=True)),
+    "plain newton": ("ListNet", Newton(full_steps=True)),
     "lbfgs": ("ListNet", "lbfgs"),
     "descent": ("ListNet", "descent"),
     "bundle": ("Hinge", "bundle"),
@@ -57,11 +57,11 @@ def test_linear_rankers_give_constants_no_weight(kind, dtype, gap, solver):
     np.testing.assert_array_equal(ranker.predict(moved), ranker.predict(here))
 
 
-@pytest.mark.parametrize("scale", [True, False])
-def test_whatever_the_scale_and_the_start(scale):
+@pytest.mark.parametrize("standardize", [True, False])
+def test_whatever_the_scale_and_the_start(standardize):
     data = with_constants()
     for l2 in (0.0, 1e-12):
-        ranker = tr.LinearRanker("Logistic", l2=l2, scale=scale, start=0.5).fit(data)
+        ranker = tr.LinearRanker("Logistic", l2=l2, standardize=standardize, init=0.5).fit(data)
         assert ranker.coef_[CONSTANT].tolist() == [0, 0, 0]
         assert ranker.solution_.converged
 
@@ -71,8 +71,8 @@ def test_whatever_the_scale_and_the_start(scale):
     [
         {"loss": "Multinomial"},
         {"loss": "Ordinal"},
-        {"loss": "ListNet", "start": "linear", "max_iterations": 20},
-        {"loss": "ListNet", "start": "zeros", "restarts": 1, "max_iterations": 20},
+        {"loss": "ListNet", "init": "linear", "max_iterations": 20},
+        {"loss": "ListNet", "init": "zeros", "restarts": 1, "max_iterations": 20},
     ],
 )
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
@@ -85,7 +85,7 @@ def test_expected_gains_give_constants_no_weight(options, kind):
 
 def test_ascent_and_adarank_give_constants_no_weight():
     data = with_constants()
-    for ranker in (tr.CoordinateAscent(restarts=2, max_cycles=1), tr.AdaRank(max_rounds=9, max_in_a_row=1)):
+    for ranker in (tr.CoordinateAscent(restarts=2, max_cycles=1), tr.AdaRank(max_rounds=9, max_consecutive=1)):
         assert ranker.fit(data).coef_[CONSTANT].tolist() == [0, 0, 0]
         assert ranker.coef_.any()
 
@@ -104,11 +104,11 @@ def test_the_rounding_of_a_mean_is_no_spread():
     """A thousandth of a tenth summed up is not a tenth; partitions must agree on what is constant."""
     X = np.full((1001, 2), 0.1)
     X[:, 1] = 1e9 + np.arange(1001) % 2  # large, and not constant at all
-    parts = [Moments.of(X[a:b], np.zeros(2)) for a, b in ((0, 10), (10, 1001))]
-    for seen in (Standardization.of(X), Standardization.from_moments(Moments.joined(parts))):
+    parts = [Moments.from_data(X[a:b], np.zeros(2)) for a, b in ((0, 10), (10, 1001))]
+    for seen in (Standardization.from_data(X), Standardization.from_moments(Moments.joined(parts))):
         assert seen.constant.tolist() == [True, False]
     beside = np.vstack([X, [[0.2, 1e9]]])  # one partition may be constant where the whole is not
-    parts = [Moments.of(beside[a:b], first_row(beside)) for a, b in ((0, 1001), (1001, 1002))]
+    parts = [Moments.from_data(beside[a:b], first_row(beside)) for a, b in ((0, 1001), (1001, 1002))]
     assert Standardization.from_moments(Moments.joined(parts)).constant.tolist() == [False, False]
 
 
@@ -127,7 +127,7 @@ def some_sparse(seed=0):
 def test_sparse_and_dense_see_the_same_columns():
     X = some_sparse()
     thin = sparse.csr_matrix(X)
-    dense, seen = Standardization.of(X), Standardization.of(thin)
+    dense, seen = Standardization.from_data(X), Standardization.from_data(thin)
     for name in ("center", "spread", "constant"):
         np.testing.assert_allclose(getattr(seen, name), getattr(dense, name), rtol=1e-12, atol=1e-13)
     present = np.ma.masked_invalid(X)

@@ -139,7 +139,7 @@ def few_trees(**options):
 
 RANKERS = {
     "linear": lambda: tr.LinearRanker("ListNet"),
-    "unscaled": lambda: tr.LinearRanker("ListNet", scale=False),
+    "unscaled": lambda: tr.LinearRanker("ListNet", standardize=False),
     "trees": few_trees,
     "grades": lambda: few_trees(loss="Multinomial", outputs="grades"),
     "expected gain": lambda: tr.ExpectedGainRanker("Multinomial"),
@@ -186,7 +186,7 @@ def test_a_network_that_sees_the_query_exchanges_values_and_leaves_the_others():
     data = small(4, missing=False)
     options = {"network": "attention", "width": 8, "n_heads": 2, "n_layers": 1, "epochs": 2, "device": "cpu"}
     ranker = tr.NeuralRanker(**options, threads=1).fit(data)
-    assert ranker.sees_queries
+    assert ranker.uses_query_context
     query = data.select([2])
 
     def exchanged(coalition):
@@ -201,9 +201,11 @@ def test_a_network_that_sees_the_query_exchanges_values_and_leaves_the_others():
     scores = ranker.predict(query)
     close(found.sum(), scores[0] - scores[1])
     assert "held fixed" in str(ranker.explain(query, a=0, b=1))
-    blend = tr.BlendRanker.of([ranker, tr.LinearRanker("ListNet").fit(data)], data)
-    assert blend.sees_queries
-    assert not tr.BlendRanker.of([ranker, tr.LinearRanker("ListNet").fit(data)], data, [0, 1]).sees_queries
+    blend = tr.BlendRanker.from_fitted([ranker, tr.LinearRanker("ListNet").fit(data)], data)
+    assert blend.uses_query_context
+    assert not tr.BlendRanker.from_fitted(
+        [ranker, tr.LinearRanker("ListNet").fit(data)], data, [0, 1]
+    ).uses_query_context
     blended = blend.predict(query)
     close(blend.contributions(query, ONE, OTHER).values.sum(), blended[0] - blended[1])
 
@@ -243,7 +245,7 @@ def test_the_seed_decides_an_estimate_and_nothing_else():
 def test_errors_of_members_add_up_as_squares():
     data = small(14, missing=False)
     gain = tr.ExpectedGainRanker("Multinomial").fit(data)
-    blend = tr.BlendRanker.of([gain, tr.LinearRanker("ListNet").fit(data)], data, [1, 3])
+    blend = tr.BlendRanker.from_fitted([gain, tr.LinearRanker("ListNet").fit(data)], data, [1, 3])
     query, sampling = data.select([0]), Sampling(16, 5)
     factor = blend.weights_[0] / blend.scales_[0]
     found = blend.contributions(query, ONE, OTHER, sampling)
@@ -395,13 +397,13 @@ def test_models_of_other_libraries(library, tmp_path):
 def test_as_many_orders_as_score_a_quarter_of_a_million_documents():
     """2n orders of p players score 2n (p + 1) documents for each pair; drawn in twos, 16 to 1024 of them."""
     several = Sampling()
-    assert several.twos(players=1, documents=1) == 512
-    assert several.twos(players=10_000, documents=50) == 8
+    assert several.n_antithetic_pairs(players=1, documents=1) == 512
+    assert several.n_antithetic_pairs(players=10_000, documents=50) == 8
     for players, documents in ((9, 100), (31, 20), (99, 7)):
-        orders = 2 * several.twos(players, documents)
+        orders = 2 * several.n_antithetic_pairs(players, documents)
         assert 16 < orders < 1024
         assert orders * (players + 1) * documents <= 1 << 18 < (orders + 2) * (players + 1) * documents
-    assert [Sampling(orders).twos(3, 3) for orders in (4, 5, 10, 5000)] == [2, 2, 5, 2500]
+    assert [Sampling(orders).n_antithetic_pairs(3, 3) for orders in (4, 5, 10, 5000)] == [2, 2, 5, 2500]
 
 
 # ---- large trees, in which what is decided is looked up ----

@@ -157,7 +157,7 @@ def test_scores_need_no_queries(folder, table):
 def test_a_model_that_sees_queries_still_asks_for_them(folder, table, monkeypatch):
     invoked("train", "all.parquet", *ROLES, *FEW, "-o", "m.toprank")
     table[["age", "bm25"]].to_csv("alone.csv", index=False)
-    monkeypatch.setattr(tr.LinearRanker, "sees_queries", True)
+    monkeypatch.setattr(tr.LinearRanker, "uses_query_context", True)
     assert "--qid" in str(invoked("predict", "m.toprank", "alone.csv", status=1).exception)
 
 

@@ -22,7 +22,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
 from toprank.explanations.pairs import Explanation
-from toprank.rankers.foreign.ranker import WeightsRanker
+from toprank.rankers.foreign.ranker import ImportedLinearRanker
 from toprank.report.explanations import explanations_page
 from toprank.report.page import page as report_page
 
@@ -300,7 +300,7 @@ def test_thresholds_that_are_values_of_the_data_are_crossed():
 
 def test_a_tie_is_broken_in_the_direction_of_the_weight():
     data = RankingData([[1.0, 1.0], [2.0, 2.0], [0.0, 3.0]], [2, 0, 1], feature_names=["age", "sales"])
-    ranker = WeightsRanker.of("RankLib", np.array([-1.0, 1.0]))  # the first two documents score 0
+    ranker = ImportedLinearRanker.from_weights("RankLib", np.array([-1.0, 1.0]))  # the first two documents score 0
     found = tr.explanations.counterfactuals(ranker, data, a=0, b=1)
     assert {change.feature: change.wanted for change in found.changes} == {"age": "below 2", "sales": "above 2"}
 

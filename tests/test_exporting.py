@@ -82,16 +82,18 @@ RANKERS = {
     "linear": lambda: tr.LinearRanker().fit(data()),
     "ada": lambda: tr.AdaRank(max_rounds=20).fit(data()),
     "coordinates": lambda: tr.CoordinateAscent(restarts=1, max_cycles=1).fit(data()),
-    "two lines": lambda: tr.BlendRanker.of([ranker("linear"), ranker("ada")], data()),
+    "two lines": lambda: tr.BlendRanker.from_fitted([ranker("linear"), ranker("ada")], data()),
     "boost": lambda: tr.RankBoost(max_rounds=15).fit(data()),
     "trees": lambda: trees().fit(data(False)),
     "trees with holes": lambda: trees().fit(data()),
-    "zeros are missing": lambda: trees(extra={"zero_as_missing": True}).fit(data()),
+    "zeros are missing": lambda: trees(lightgbm_params={"zero_as_missing": True}).fit(data()),
     "squares": lambda: trees(loss="Squared").fit(data()),  # with an intercept
-    "categories": lambda: trees(categorical=[3, 5], extra={"min_data_per_group": 5, "cat_smooth": 1.0}).fit(whole()),
-    "two forests": lambda: tr.BlendRanker.of([ranker("squares"), ranker("zeros are missing")], data()),
-    "boost and trees": lambda: tr.BlendRanker.of([ranker("boost"), ranker("zeros are missing")], data()),
-    "table, trees": lambda: trees(extra={"min_data_per_group": 5}).fit(table()),
+    "categories": lambda: trees(categorical=[3, 5], lightgbm_params={"min_data_per_group": 5, "cat_smooth": 1.0}).fit(
+        whole()
+    ),
+    "two forests": lambda: tr.BlendRanker.from_fitted([ranker("squares"), ranker("zeros are missing")], data()),
+    "boost and trees": lambda: tr.BlendRanker.from_fitted([ranker("boost"), ranker("zeros are missing")], data()),
+    "table, trees": lambda: trees(lightgbm_params={"min_data_per_group": 5}).fit(table()),
     "expected gain": lambda: tr.ExpectedGainRanker().fit(data()),
     "ordinal": lambda: tr.ExpectedGainRanker("Ordinal").fit(data()),
     "calibrated": lambda: tr.ExpectedGainRanker("ListNet", l2=0.1).fit(half("first")).calibrate(half("second")),
@@ -102,12 +104,12 @@ RANKERS = {
     "mlp of batches": lambda: network(input_transform="none", norm="batch", activation="silu").fit(data()),
     "mlp of grades": lambda: network(loss="Multinomial", outputs="grades", activation="tanh", hidden=(4,)).fit(data()),
     "no hidden layer": lambda: network(hidden=(), norm="batch", input_transform="standard").fit(data()),
-    "blend": lambda: tr.BlendRanker.of(
+    "blend": lambda: tr.BlendRanker.from_fitted(
         [ranker("linear"), ranker("trees"), ranker("calibrated"), ranker("mlp")], data()
     ),
     "table, linear": lambda: tr.LinearRanker().fit(table()),
     "table, thresholds": lambda: tr.RankBoost(max_rounds=15).fit(table()),
-    "table, blend": lambda: tr.BlendRanker.of([ranker("table, linear"), ranker("table, trees")], table()),
+    "table, blend": lambda: tr.BlendRanker.from_fitted([ranker("table, linear"), ranker("table, trees")], table()),
 }
 HELD = {
     **{(name, format): None for name in RANKERS for format in EVERYTHING},
@@ -238,7 +240,7 @@ def forests(draw: st.DrawFn) -> Forest:
                 np.zeros(nodes),
             )
         )
-    return Forest.of(made, 3, np.array([draw(st.sampled_from([0.0, 0.7]))]))
+    return Forest.from_trees(made, 3, np.array([draw(st.sampled_from([0.0, 0.7]))]))
 
 
 def by_kernel(forest: Forest, X: np.ndarray) -> np.ndarray:
@@ -280,7 +282,7 @@ def test_splits_that_ask_whether_there_is_a_value(threshold: float, missing: int
     one = np.ones(1, dtype=np.int64)
     node = (one * 0, np.array([threshold]), np.array([default_left]), one * missing, (None,))
     tree = Tree(*node, np.array([-1]), np.array([-2]), np.array([1.0, 2.0]), np.zeros(1))
-    formula = Formula(("a",), Forest.of([tree], 1, np.zeros(1)))
+    formula = Formula(("a",), Forest.from_trees([tree], 1, np.zeros(1)))
     X = np.array([[np.nan], [0.0], [1.0], [-3e38], [3e38]])
     for format in (*EVERYTHING, *TREES):
         np.testing.assert_array_equal(scores(formula, format, X), by_kernel(formula.part, X), err_msg=format)
@@ -478,7 +480,7 @@ def test_splits_that_nothing_comes_to_are_told(tmp_path: Path) -> None:
     numbers = np.arange(3)
     node = (numbers * 0, np.array([0.1, 0.1 + 1e-12, 0.05]), numbers < 0, numbers * 0, (None,) * 3)
     tree = Tree(*node, np.array([-1, 2, -2]), np.array([1, -3, -4]), np.array([1.0, 2.0, 4.0, 8.0]), np.zeros(3))
-    formula = Formula(("a",), Forest.of([tree], 1, np.zeros(1)))
+    formula = Formula(("a",), Forest.from_trees([tree], 1, np.zeros(1)))
     assert probe_rows(formula).nodes == (3, 3, 0)
     assert probe_rows(formula, single=True).nodes == (2, 2, 1)
 
@@ -786,7 +788,7 @@ def test_rankers_without_a_formula_are_told_so(tmp_path: Path) -> None:
 def test_networks_that_look_at_whole_queries_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     attention = tr.NeuralRanker("ListNet", network="attention", width=4, n_heads=1, n_layers=1, epochs=1, threads=1)
-    blend = tr.BlendRanker.of([ranker("linear"), attention.fit(data())], data())
+    blend = tr.BlendRanker.from_fitted([ranker("linear"), attention.fit(data())], data())
     for model in (attention, blend):
         with pytest.raises(DataError, match="by the other documents of its query"):
             tr.export(model, "onnx", tmp_path / "m.onnx")
@@ -877,15 +879,17 @@ def test_the_way_to_a_split_is_noted_once_for_all_of_its_rows(tmp_path, monkeypa
 
 def test_what_xgboost_cannot_say_of_categories_is_refused() -> None:
     """A feature is a category or a number there, and categories are below 2²⁴."""
-    one, other = (trees(categorical=named, extra={"min_data_per_group": 5}).fit(whole()) for named in ([3], []))
+    one, other = (
+        trees(categorical=named, lightgbm_params={"min_data_per_group": 5}).fit(whole()) for named in ([3], [])
+    )
     assert 3 in one.forest_.categories
     assert other.forest_.feature_gains[3] > 0
-    both = tr.BlendRanker.of([one, other], whole())
+    both = tr.BlendRanker.from_fitted([one, other], whole())
     with pytest.raises(DataError, match="for a category and some for a number"):
         format_named("xgboost").prepared(formula_of(both))
     X = whole().X.copy()
     X[:, 3] += 2**24
-    far = trees(categorical=[3], extra={"min_data_per_group": 5}).fit(whole().replace(X=X))
+    far = trees(categorical=[3], lightgbm_params={"min_data_per_group": 5}).fit(whole().replace(X=X))
     if far.forest_.categories:  # LightGBM may bin such codes together
         with pytest.raises(DataError, match="16,777,216"):
             format_named("xgboost").prepared(formula_of(far))

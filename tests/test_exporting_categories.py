@@ -23,7 +23,7 @@ from toprank.exporters import code_ranges, export, format_named
 from toprank.exporters.code_ranges import neighborly_numbers, with_ranges
 from toprank.exporters.exporter import DifferenceWarning
 from toprank.exporters.probe_rows import probe_rows
-from toprank.rankers.formula import Formula, LinearFunction, Wide, formula_of
+from toprank.rankers.formula import ExpandedFeatures, Formula, LinearFunction, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_ZERO, Forest, Tree
 
 NEWEST = {"elasticsearch": "8.15", "opensearch": "3.8", "solr": "9.7", "vespa": None}
@@ -68,7 +68,7 @@ codes = st.sets(st.integers(0, 12) | st.sampled_from([31, 32, 33, 1000, 16_777_2
 @given(codes)
 def test_a_set_of_codes_is_as_thresholds_what_it_was(wanted: set[int]) -> None:
     X = edges(wanted | {0, 5})
-    plain = with_ranges(Forest.of([node_of(wanted)], 1, np.zeros(1)))
+    plain = with_ranges(Forest.from_trees([node_of(wanted)], 1, np.zeros(1)))
     assert plain is not None
     assert not plain.by_category
     np.testing.assert_array_equal(plain.predict(X[:, None]), is_one_of(wanted, X))
@@ -83,7 +83,7 @@ def test_a_set_of_codes_is_as_thresholds_what_it_was(wanted: set[int]) -> None:
 @settings(max_examples=150)
 def test_every_engine_reads_the_set(wanted: set[int], server: tuple[str, str | None]) -> None:
     engine, version = server
-    formula = Formula(("a",), Forest.of([node_of(wanted)], 1, np.zeros(1)))
+    formula = Formula(("a",), Forest.from_trees([node_of(wanted)], 1, np.zeros(1)))
     X = edges(wanted | {0, 5}, np.float64 if engine == "vespa" else np.float32)
     if engine == "solr":  # where its slack cannot be undone
         beside_one = np.nextafter(np.float32(-1), np.float32(0))
@@ -135,7 +135,7 @@ def forests(draw: st.DrawFn) -> Forest:
                 np.zeros(n),
             )
         )
-    return Forest.of(trees, 2, np.array([draw(st.sampled_from([0.0, 0.5]))]))
+    return Forest.from_trees(trees, 2, np.array([draw(st.sampled_from([0.0, 0.5]))]))
 
 
 @given(forests())
@@ -178,17 +178,17 @@ def test_what_is_settled_further_up_is_not_asked_again() -> None:
         2.0 ** np.arange(4),
         np.zeros(3),
     )
-    plain = with_ranges(Forest.of([tree], 1, np.zeros(1)))
+    plain = with_ranges(Forest.from_trees([tree], 1, np.zeros(1)))
     assert plain is not None
     assert len(plain.feature) == 6, "the six ends of three ranges, each once"
     X = edges(range(8))[:, None]
-    np.testing.assert_array_equal(plain.predict(X), Forest.of([tree], 1, np.zeros(1)).predict(X))
+    np.testing.assert_array_equal(plain.predict(X), Forest.from_trees([tree], 1, np.zeros(1)).predict(X))
 
 
 def test_numbers_make_neighbors_of_levels_that_go_the_same_ways() -> None:
     """Twelve levels by turns good and bad: two ranges by effect, twelve by name."""
     good = set(range(0, 12, 2))
-    forest = Forest.of([node_of(good), node_of(good - {0}), node_of({*good, 1})], 1, np.zeros(1))
+    forest = Forest.from_trees([node_of(good), node_of(good - {0}), node_of({*good, 1})], 1, np.zeros(1))
     numbers = neighborly_numbers(forest, 0, 14)
     assert sorted(numbers.tolist()) == list(range(1, 15))
     plain, by_code = with_ranges(forest, {0: numbers}), with_ranges(forest)
@@ -242,7 +242,12 @@ def coded() -> tr.RankingData:
 def trees(**more: Any) -> tr.TreeRanker:
     small = {"min_data_per_group": 5, "cat_smooth": 1.0, "max_cat_to_onehot": 1}
     return tr.TreeRanker(
-        n_trees=6, num_leaves=8, threads=1, min_data_in_leaf=5, level_means=False, **{"extra": small, **more}
+        n_trees=6,
+        num_leaves=8,
+        threads=1,
+        min_data_in_leaf=5,
+        target_encoding=False,
+        **{"lightgbm_params": small, **more},
     )
 
 
@@ -252,12 +257,12 @@ def ranker(name: str) -> Any:
         "table": lambda: trees().fit(table()),
         "table without holes": lambda: trees().fit(table(False)),
         "codes": lambda: trees(categorical=[1, 2]).fit(coded()),
-        "blend": lambda: tr.BlendRanker.of([ranker("table"), trees(seed=1).fit(table())], table()),
+        "blend": lambda: tr.BlendRanker.from_fitted([ranker("table"), trees(seed=1).fit(table())], table()),
         "grades": lambda: trees(loss="Multinomial", outputs="grades").fit(table()),
         "linear": lambda: tr.LinearRanker().fit(table()),
         "sparse": lambda: tr.LinearRanker().fit(sellers()),
         "gains": lambda: tr.ExpectedGainRanker("Ordinal").fit(table()),
-        "means": lambda: tr.TreeRanker(n_trees=5, num_leaves=8, threads=1, level_means=["brand"]).fit(table()),
+        "means": lambda: tr.TreeRanker(n_trees=5, num_leaves=8, threads=1, target_encoding=["brand"]).fit(table()),
     }[name]()
 
 
@@ -328,7 +333,7 @@ def test_a_linear_ranker_has_a_feature_for_each_level(name: str, engine: str, tm
 
 def test_what_the_sparse_ranker_is_there_for() -> None:
     part = formula_of(ranker("sparse")).part
-    assert isinstance(part, Wide)
+    assert isinstance(part, ExpandedFeatures)
     assert part.center is not None
     assert np.isnan(sellers().X).any()
 
@@ -337,7 +342,7 @@ def test_what_the_sparse_ranker_is_there_for() -> None:
 def test_weights_of_levels_that_are_wrong_are_found(engine: str) -> None:
     check = Check.of(ranker("linear"), engine)
     part = check.right.formula.part
-    assert isinstance(part, Wide)
+    assert isinstance(part, ExpandedFeatures)
     assert isinstance(part.part, LinearFunction)
     for column in range(len(part.numbers), part.width):
         weights = part.part.weights.copy()
@@ -470,7 +475,7 @@ def alternating(n: int, depth: int = 1) -> Forest:
         number, np.zeros(depth), number < 0, number * 0, (np.arange(0, n, 2),) * depth, -1 - number,
         np.append(number[1:], -1 - depth), np.arange(depth + 1.0), np.zeros(depth),
     )  # fmt: skip
-    return Forest.of([tree], depth, np.zeros(1))
+    return Forest.from_trees([tree], depth, np.zeros(1))
 
 
 def test_trees_that_would_grow_too_much_are_refused_before_they_do() -> None:
@@ -487,14 +492,14 @@ def test_trees_that_would_grow_too_much_are_refused_before_they_do() -> None:
 
 def test_codes_that_single_precision_cannot_tell_apart() -> None:
     for engine in ("elasticsearch", "solr", "ranklib"):
-        large = Formula(("a",), Forest.of([node_of({1, 1 << 24})], 1, np.zeros(1)))
+        large = Formula(("a",), Forest.from_trees([node_of({1, 1 << 24})], 1, np.zeros(1)))
         assert "16,777,216 of 'a'" in (format_named(engine).refusal(large, NEWEST.get(engine)) or "")
 
 
 def test_a_category_that_is_also_compared_has_no_numbers() -> None:
     encoding = Encoding((Column("a", "text", ("x", "y", "z")),))
     stump = replace(node_of({1}), categories=(None,), threshold=np.array([0.5]))
-    both = Formula(("a",), Forest.of([node_of({1}), stump], 1, np.zeros(1)), encoding)
+    both = Formula(("a",), Forest.from_trees([node_of({1}), stump], 1, np.zeros(1)), encoding)
     for engine in (*NEWEST, "ranklib"):
         assert "takes the category 'a' for a number" in (format_named(engine).refusal(both, NEWEST.get(engine)) or "")
     plain = replace(both, encoding=None)
@@ -504,7 +509,7 @@ def test_a_category_that_is_also_compared_has_no_numbers() -> None:
 def test_zeros_that_are_missing_beside_sets() -> None:
     """Both kinds of splits in one model."""
     zero = replace(node_of({1}), categories=(None,), threshold=np.array([-0.5]), missing=np.array([MISSING_ZERO]))
-    formula = Formula(("a",), Forest.of([node_of({1, 4}), zero], 1, np.zeros(1)))
+    formula = Formula(("a",), Forest.from_trees([node_of({1, 4}), zero], 1, np.zeros(1)))
     X = edges({1, 4}, np.float32)[:, None]
     np.testing.assert_array_equal(scores_of("elasticsearch", formula, "8.15", X), formula.part.predict(X))
 

@@ -61,9 +61,9 @@ def ranker(name: str) -> Any:
         "boost": lambda: tr.RankBoost(max_rounds=10).fit(data(True)),
         "trees": lambda: trees().fit(data(False)),
         "trees with holes": lambda: trees().fit(data(True)),
-        "zeros": lambda: trees(extra={"zero_as_missing": True}).fit(data(True)),
-        "two trees": lambda: tr.BlendRanker.of([ranker("trees"), ranker("zeros")], data(True)),
-        "two lines": lambda: tr.BlendRanker.of([ranker("linear"), ranker("coordinates")], data(True)),
+        "zeros": lambda: trees(lightgbm_params={"zero_as_missing": True}).fit(data(True)),
+        "two trees": lambda: tr.BlendRanker.from_fitted([ranker("trees"), ranker("zeros")], data(True)),
+        "two lines": lambda: tr.BlendRanker.from_fitted([ranker("linear"), ranker("coordinates")], data(True)),
         "ordinal": lambda: tr.ExpectedGainRanker("Ordinal").fit(data(True)),
         "two grades": lambda: tr.ExpectedGainRanker("Multinomial").fit(data(True, 2)),
         "relu": lambda: network().fit(data(True)),
@@ -194,7 +194,7 @@ def forests(draw: st.DrawFn, kinds: tuple[int, ...] = (MISSING_NONE, MISSING_ZER
                 np.zeros(n),
             )
         )
-    return Forest.of(found, 2, np.array([draw(st.sampled_from([0.0, 0.5]))]), flushes=draw(st.booleans()))
+    return Forest.from_trees(found, 2, np.array([draw(st.sampled_from([0.0, 0.5]))]), flushes=draw(st.booleans()))
 
 
 def by_the_rule(forest: Forest, X: np.ndarray) -> np.ndarray:
@@ -377,7 +377,7 @@ def chain(depth: int, kind: int = MISSING_NONE) -> Forest:
         number.repeat(2)[: depth + 1] * 1.0,
         np.zeros(depth),
     )
-    return Forest.of([tree], 2, np.zeros(1))
+    return Forest.from_trees([tree], 2, np.zeros(1))
 
 
 def test_trees_that_are_too_deep() -> None:

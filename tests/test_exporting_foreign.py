@@ -69,8 +69,12 @@ RANKERS = {
     "XGBRanker": lambda: wrapped("xgboost", "XGBRanker", **FEW),
     "CatBoostRanker": lambda: wrapped("catboost", "CatBoostRanker", iterations=6, thread_count=1),
     "Ridge": lambda: wrapped("sklearn.linear_model", "Ridge", holes=False),
-    "trees of three": lambda: tr.BlendRanker.of([ranker("XGBoost"), ranker("CatBoost"), ranker("LightGBM")], data()),
-    "trees and a line": lambda: tr.BlendRanker.of([ranker("XGBRanker"), tr.LinearRanker().fit(data())], data()),
+    "trees of three": lambda: tr.BlendRanker.from_fitted(
+        [ranker("XGBoost"), ranker("CatBoost"), ranker("LightGBM")], data()
+    ),
+    "trees and a line": lambda: tr.BlendRanker.from_fitted(
+        [ranker("XGBRanker"), tr.LinearRanker().fit(data())], data()
+    ),
 }
 A_LINE = {"RankLib, a line", "Ridge"}
 HELD = {

@@ -42,14 +42,14 @@ def ranker(name: str) -> Any:
     return {
         "trees": lambda: trees().fit(data()),
         "trees without holes": lambda: trees().fit(data().replace(X=np.nan_to_num(data().X))),
-        "categories": lambda: trees(categorical=[3], extra={"min_data_per_group": 5}).fit(data(True)),
+        "categories": lambda: trees(categorical=[3], lightgbm_params={"min_data_per_group": 5}).fit(data(True)),
         "linear": lambda: tr.LinearRanker().fit(data()),
         "grades": lambda: tr.ExpectedGainRanker("Ordinal").fit(data()),
         "grades of trees": lambda: trees(loss="Multinomial", outputs="grades").fit(data()),
         "network": lambda: network(input_transform="standard"),
-        "blend": lambda: tr.BlendRanker.of([ranker("trees"), ranker("linear")], data()),
-        "blend of trees": lambda: tr.BlendRanker.of([ranker("trees"), trees(seed=1).fit(data())], data()),
-        "blend of lines": lambda: tr.BlendRanker.of(
+        "blend": lambda: tr.BlendRanker.from_fitted([ranker("trees"), ranker("linear")], data()),
+        "blend of trees": lambda: tr.BlendRanker.from_fitted([ranker("trees"), trees(seed=1).fit(data())], data()),
+        "blend of lines": lambda: tr.BlendRanker.from_fitted(
             [ranker("linear"), tr.CoordinateAscent(restarts=1, max_cycles=1).fit(data())], data()
         ),
     }[name]()

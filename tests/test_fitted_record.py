@@ -32,7 +32,7 @@ OURS = {
     "thresholds": lambda: tr.ExpectedGainRanker("Ordinal"),
     "expected gain": lambda: tr.ExpectedGainRanker("ListNet", max_iterations=200),
     "classifier": lambda: tr.ExpectedGainRanker(classifier=GaussianNB()),
-    "trees": lambda: tr.TreeRanker(**FEW, monotone={0: 1}, extra={"max_depth": 3}),
+    "trees": lambda: tr.TreeRanker(**FEW, monotone={0: 1}, lightgbm_params={"max_depth": 3}),
     "trees of grades": lambda: tr.TreeRanker("Multinomial", outputs="grades", **FEW),
     "network": lambda: tr.NeuralRanker(**SMALL),
     "attention": lambda: tr.NeuralRanker("Multinomial", network="attention", outputs="grades", **SMALL),
@@ -44,9 +44,9 @@ OURS = {
     "auto": lambda: tr.AutoRanker(time_budget=None, max_trials=2, threads=1),
 }
 THEIRS = {
-    "forest": lambda data: tr.wrap(_lightgbm()).fit(data).to_save(),
-    "weights": lambda data: tr.wrap(Ridge()).fit(data).to_save(),
-    "ONNX": lambda data: OnnxRanker.of(onnx_models.network().SerializeToString()),
+    "forest": lambda data: tr.wrap(_lightgbm()).fit(data).saved_ranker(),
+    "weights": lambda data: tr.wrap(Ridge()).fit(data).saved_ranker(),
+    "ONNX": lambda data: OnnxRanker.from_bytes(onnx_models.network().SerializeToString()),
 }
 RUN = ("threads", "verbose", "device")  # of the machine, not of the model
 OTHER = {
@@ -54,7 +54,7 @@ OTHER = {
     "outputs": ["score", "grades"],
     "gain": ["linear", [0.0, 5.0, 1.0]],
     "solver": ["lbfgs"],
-    "start": ["zeros"],
+    "init": ["zeros"],
     "classifier": [None, GaussianNB()],
     "calibration": ["sigmoid", None],
     "n_grades": [9],
@@ -69,7 +69,7 @@ OTHER = {
     "estimator": [GaussianNB()],
     "source": ["RankLib", "LightGBM", "XGBoost"],
     "sums": ["single", "double"],
-    "extra": [{"max_depth": 9}, None],
+    "lightgbm_params": [{"max_depth": 9}, None],
 }
 
 
@@ -119,7 +119,7 @@ def observed(ranker, data, folder):
         lambda: ranker.classes_,
         lambda: ranker.feature_importances_,
         lambda: sorted(ranker.explain(data, qid=data.qids[0], permutations=4).contributions.items()),
-        lambda: (ranker.sees_queries, ranker.explains_exactly, ranker.takes_sparse, ranker.takes_missing),
+        lambda: (ranker.uses_query_context, ranker.explains_exactly, ranker.supports_sparse, ranker.supports_missing),
         lambda: ranker.predict(csr_matrix(data.X)),
         saved,
     ]
@@ -189,7 +189,7 @@ class Faulty(Squared):
 def test_a_loss_that_fails_midway_keeps_the_model(name, data, tmp_path):
     ranker = fitted(name, data)
     before = observed(ranker, data, tmp_path)
-    longer = {"epochs": 9} if name == "network" else {"start": "zeros"} if name == "expected gain" else {}
+    longer = {"epochs": 9} if name == "network" else {"init": "zeros"} if name == "expected gain" else {}
     with pytest.raises(ZeroDivisionError, match="a mistake of the user's"):
         ranker.set_params(loss=Faulty(), **longer).fit(data)
     assert observed(ranker, data, tmp_path) == before
@@ -222,24 +222,36 @@ def test_those_of_the_run_may_change_and_are_not_saved(name, data, tmp_path):
 
 def test_what_parameters_hold_may_change_too(data, tmp_path):
     """Lists, dictionaries, arrays, members and estimators that a ranker was given and that live on."""
-    l2, weights, members, extra = [1.0, 0.1], [1, 2], [tr.LinearRanker(), tr.TreeRanker(**FEW)], {"max_depth": 2}
+    l2, weights, members, lightgbm_params = (
+        [1.0, 0.1],
+        [1, 2],
+        [tr.LinearRanker(), tr.TreeRanker(**FEW)],
+        {"max_depth": 2},
+    )
     ridge, gain = Ridge(alpha=1.0), np.array([0.0, 1.0, 3.0])
     made = [
         tr.LinearRanker(l2=l2).fit(data, valid=data.select(range(8))),
         tr.BlendRanker(members, weights).fit(data),
-        tr.TreeRanker(extra=extra, **FEW).fit(data),
+        tr.TreeRanker(lightgbm_params=lightgbm_params, **FEW).fit(data),
         tr.ExpectedGainRanker(gain=gain).fit(data),
         tr.wrap(ridge).fit(data),
     ]
     before = [observed(ranker, data, tmp_path) for ranker in made]
-    l2.clear(), weights.clear(), extra.clear(), members[0].fit(data), members.clear(), ridge.set_params(alpha=9.0)
+    (
+        l2.clear(),
+        weights.clear(),
+        lightgbm_params.clear(),
+        members[0].fit(data),
+        members.clear(),
+        ridge.set_params(alpha=9.0),
+    )
     gain[:] = 0
     assert [observed(ranker, data, tmp_path) for ranker in made] == before
 
 
 def test_a_blend_keeps_the_members_it_was_made_of(data, other, tmp_path):
     linear = tr.LinearRanker().fit(data)
-    blend = tr.BlendRanker.of([linear], data)
+    blend = tr.BlendRanker.from_fitted([linear], data)
     before = observed(blend, data, tmp_path)
     linear.fit(other)
     assert observed(blend, data, tmp_path) == before

@@ -31,7 +31,7 @@ from support import invoked
 from toprank.data.encoding import UnknownLevelsWarning
 from toprank.errors import DataError, FormatError
 from toprank.rankers.estimator import unfitted
-from toprank.rankers.foreign.ranker import WeightsRanker
+from toprank.rankers.foreign.ranker import ImportedLinearRanker
 
 
 def check(path, rows, expected, exact=True):
@@ -321,7 +321,7 @@ def test_foreign_rankers_evaluate_compare_and_blend(files, tmp_path):
     scores = {name: ranker.predict(data) for name, ranker in rankers.items()}
     compared = tr.compare(scores, data, ["ndcg@10"], seed=0)
     assert set(compared.systems) == set(rankers)
-    blend = tr.BlendRanker.of(rankers.values(), data)
+    blend = tr.BlendRanker.from_fitted(rankers.values(), data)
     blend.save(tmp_path / "blend.toprank")
     assert tr.load(tmp_path / "blend.toprank").predict(data).tobytes() == blend.predict(data).tobytes()
     for name, ranker in rankers.items():
@@ -399,7 +399,7 @@ def test_commands_take_models_of_other_libraries(files, tmp_path):
         expected = tr.load(path).predict(tr.read(tmp_path / "d.txt", n_features=5, first_feature_id=1))
         np.testing.assert_array_equal(tr.read_scores(tmp_path / "s.txt"), expected)
         told = json.loads(invoked("inspect", path, "--json").stdout)
-        assert told["kind"] in ("ForestRanker", "WeightsRanker")
+        assert told["kind"] in ("ForestRanker", "ImportedLinearRanker")
         assert told["features"]["count"] == (3 if path.name == "weights.txt" else 5)
         assert "training.library" in invoked("inspect", path).stdout
 
@@ -471,7 +471,7 @@ def test_equal_rows_have_equal_scores_by_foreign_weights():
     """BLAS adds the last rows of a table in another order: ties would break."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=13)
-    ranker = WeightsRanker.of("RankLib", weights, 0.5)
+    ranker = ImportedLinearRanker.from_weights("RankLib", weights, 0.5)
     for n in range(2, 60):
         row = rng.normal(size=13)
         scores = ranker.predict(np.tile(row, (n, 1)))

@@ -51,7 +51,7 @@ def test_infinite_values_are_refused(data, name, value):
     ranker.fit(data)
     with pytest.raises(DataError, match="infinite"):
         ranker.predict(bad)
-    if ranker.takes_sparse:
+    if ranker.supports_sparse:
         thin = sparse.csr_matrix(X)
         with pytest.raises(DataError, match=column):
             ranker.fit(data.replace(X=thin))

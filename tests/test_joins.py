@@ -58,12 +58,12 @@ ROWS = FRAME[FRAME.qid.isin(TEST.qids)]
 
 
 def trees(loss="LambdaRank", **options):
-    return tr.TreeRanker(loss, n_trees=6, num_leaves=6, threads=1, level_means=["seller"], **options)
+    return tr.TreeRanker(loss, n_trees=6, num_leaves=6, threads=1, target_encoding=["seller"], **options)
 
 
 RANKERS = {
-    "linear": lambda: tr.LinearRanker("ListNet", level_means=["seller"]),
-    "linear by a teacher": lambda: tr.LinearRanker(losses.SoftmaxKL(), level_means=["seller"]),
+    "linear": lambda: tr.LinearRanker("ListNet", target_encoding=["seller"]),
+    "linear by a teacher": lambda: tr.LinearRanker(losses.SoftmaxKL(), target_encoding=["seller"]),
     "trees": trees,
     "trees by a teacher": lambda: trees(losses.SoftmaxKL()),
     "trees by chance": lambda: trees("YetiRank"),
@@ -127,7 +127,7 @@ def test_the_members_of_a_blend_see_what_they_see_alone(fitted, tmp_path):
     factors = blend.weights_ / blend.scales_
     expected = sum(factor * one.predict(TEST) for factor, one in zip(factors, alone, strict=True))
     np.testing.assert_allclose(blend.predict(TEST), expected, rtol=1e-12)
-    joined = tr.BlendRanker.of(alone, TRAIN, [1.0, 2.0])
+    joined = tr.BlendRanker.from_fitted(alone, TRAIN, [1.0, 2.0])
     np.testing.assert_allclose(joined.predict(ROWS), expected, rtol=1e-12)
     joined.save(tmp_path / "m.toprank")
     with pytest.warns(SameJudgeWarning, match="ann, gpt"):
@@ -138,9 +138,9 @@ def test_documents_without_a_judgment_teach_nothing_of_levels():
     """A loss that reads no labels takes them, and the means of levels are those of the judged documents."""
     judged = np.random.default_rng(1).random(TRAIN.n_documents) < 0.6
     some = TRAIN.replace(labels=np.where(judged, TRAIN.labels, np.nan))
-    ranker = tr.LinearRanker(losses.SoftmaxKL(), level_means=True).fit(some)
+    ranker = tr.LinearRanker(losses.SoftmaxKL(), target_encoding=True).fit(some)
     [known], [expected] = (
-        one.columns_.means for one in (ranker, tr.LinearRanker("ListNet", level_means=True).fit(some.keep(judged)))
+        one.columns_.means for one in (ranker, tr.LinearRanker("ListNet", target_encoding=True).fit(some.keep(judged)))
     )
     np.testing.assert_allclose(known.table, expected.table, rtol=1e-6)
     assert known.shrinkage == pytest.approx(expected.shrinkage)
@@ -233,7 +233,7 @@ def test_scikit_learn_divides_rows_with_categories_of_many_levels():
     for number, l2 in enumerate(grid["l2"]):
         values = []
         for inside, outside in GroupKFold(3).split(X, y, qid):
-            one = tr.LinearRanker("ListNet", l2=l2, level_means=["seller"])
+            one = tr.LinearRanker("ListNet", l2=l2, target_encoding=["seller"])
             one.fit(X.iloc[inside], y.iloc[inside], qid.iloc[inside])
             rows = tr.RankingData.from_frame(FRAME.iloc[outside], like=one, text=False)
             values.append(tr.evaluate(one.predict(rows), rows, "ndcg@5").mean["ndcg@5"])

@@ -15,7 +15,7 @@ from toprank.errors import DataError
 from toprank.losses import YetiRank
 from toprank.losses.base import Judgments
 from toprank.metrics.parsing import parse
-from toprank.solvers import Penalty, Redrawn
+from toprank.solvers import AveragedStochastic, Penalty
 
 
 def mixed(word: int) -> int:
@@ -294,7 +294,7 @@ def test_what_cannot_be_drawn_for_is_refused():
     with pytest.raises(DataError, match="draw must be"):
         YetiRank().on([1, 0], tr.Queries([0, 2])).at([0.0, 0.0], draw=-1)
     with pytest.raises(DataError, match="objectives that are drawn; use Newton"):
-        Redrawn().solve(Still(), [0.0], Penalty.uniform(1))
+        AveragedStochastic().solve(Still(), [0.0], Penalty.uniform(1))
     level = YetiRank().on([2.0, 2.0, 2.0], tr.Queries([0, 3])).at([0.3, 0.1, -1.0], curvature=True)
     assert (level.value, level.grad.any(), level.curvature.diagonal().any()) == (0.0, False, False)
     for labels, qid in (([1.0], [0]), ([1.0, 1.0, 1.0], [0, 0, 1])):  # one document; equal labels

@@ -308,7 +308,7 @@ def test_one_hot_gives_rare_levels_one_column_and_unknown_ones_none():
     codes = np.repeat([0.0, 1.0, 2.0, 3.0, np.nan], [FLOOR, FLOOR + 5, FLOOR - 1, 1, 3])
     encoding = Encoding((Column("c", "text", tuple(levels)), Column("x")))
     X = np.column_stack([codes, np.arange(len(codes))])
-    wide = SeenColumns.of(encoding, encoding.counts(X), lambda: X.mean(axis=0), sparse=False)
+    wide = SeenColumns.from_counts(encoding, encoding.counts(X), lambda: X.mean(axis=0), sparse=False)
     assert wide.names == ("x", "c=l00", "c=l01", "c=(other)")
     expected = [codes == 0, codes == 1, (codes == 2) | (codes == 3)]
     assert np.array_equal(wide.columns(X), np.column_stack([X[:, 1], *expected]))
@@ -317,7 +317,7 @@ def test_one_hot_gives_rare_levels_one_column_and_unknown_ones_none():
 
 def test_refined_least_squares_see_the_columns_of_levels_by_hand(frame, data):
     """Its rounds score the training data, whose columns are those of levels already."""
-    options = {"l2": 1e-3, "refine": True}
+    options = {"l2": 1e-3, "active_set": True}
     ranker = tr.LinearRanker("ImportanceWeightedSquared", **options).fit(data)
     columns = ranker.columns_
     assert "brand=acme" in columns.names
@@ -340,7 +340,7 @@ def test_many_levels_are_sparse_and_score_like_dense_ones():
     )
     table["label"] = (np.arange(levels)[maker] % 4 + rng.normal(0, 0.5, n)).round().clip(0, 4)
     data = from_frame(table)
-    model = tr.LinearRanker(level_means=False).fit(data)
+    model = tr.LinearRanker(target_encoding=False).fit(data)
     assert model.columns_.center is not None
     assert hasattr(model.columns_.columns(data.X), "tocsr")
     assert model.score(data) > 0.9
@@ -455,7 +455,7 @@ def test_a_damaged_mapping_is_refused(tmp_path, data):
     with pytest.raises(DataError, match="numbers in order"):
         Encoding.from_plain([{"name": "a", "kind": "whole", "levels": ["2", "1"]}])
     with pytest.raises(DataError, match="do not fit their levels"):
-        SeenColumns.from_plain(data.encoding, {"kept": [[0], [99]], "centre": None})
+        SeenColumns.from_plain(data.encoding, {"kept": [[0], [99]], "center": None})
 
 
 def test_commands_train_predict_rank_and_evaluate_mixed_tables(tmp_path, frame):

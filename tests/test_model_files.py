@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import toprank as tr
@@ -34,7 +36,7 @@ def data():
 def every_ranker():
     return {
         "linear": tr.LinearRanker(losses.CostSensitiveListMLE(pcf=2.0), l2=0.01, solver=Newton()),
-        "named": tr.LinearRanker("Squared", scale=False),
+        "named": tr.LinearRanker("Squared", standardize=False),
         "expected-gain": tr.ExpectedGainRanker("ListNet", gain=[0, 1, 5]),
         "trees": tr.TreeRanker(n_trees=5, num_leaves=7),
         "network": tr.NeuralRanker(hidden=(8,), epochs=2),
@@ -61,7 +63,11 @@ def test_what_is_read_equals_what_was_saved(data, tmp_path, name):
 
 
 def test_every_kind_is_covered():
-    read_only = {"ForestRanker", "WeightsRanker", "OnnxRanker"}  # nothing trains them; see test_foreign_models.py
+    read_only = {
+        "ForestRanker",
+        "ImportedLinearRanker",
+        "OnnxRanker",
+    }  # nothing trains them; see test_foreign_models.py
     assert {type(ranker).__name__ for ranker in every_ranker().values()} == set(rankers.KINDS) - read_only
 
 
@@ -158,6 +164,36 @@ def test_files_of_earlier_versions_are_still_read(path):
     rows = tr.RankingData(np.load(GOLDEN / "rows.npy"), feature_names=ranker.feature_names_in_)
     near = 1e-4 if path.name.startswith("onnx") else 1e-12  # onnxruntime adds floats as each machine does it fastest
     np.testing.assert_allclose(ranker.predict(rows), np.load(path.with_suffix(".npy")), rtol=near)
+
+
+def test_target_encodings_of_earlier_versions_are_still_read():
+    """One-hot columns that are centered, and a target encoding of a pair of categories."""
+    folder = GOLDEN / "categories"
+    for path in sorted(folder.glob("*.toprank")):
+        ranker = tr.load(path)
+        np.testing.assert_allclose(ranker.predict(pd.read_csv(folder / "rows.csv")), np.load(path.with_suffix(".npy")))
+        assert list(ranker.training_["target_encoding"]["used"]) == ["seller × kind"]
+        assert ranker.training_["target_encoding"]["evaluated_on"] == "nothing: they were asked for"
+
+
+def test_former_names_are_read_in_files_of_earlier_versions_only(tmp_path):
+    path, bad = GOLDEN / "former-names-v3.toprank", tmp_path / "bad.toprank"
+    members = tr.load(path).rankers_[0].rankers_
+    inner = members[0].solver
+    assert (type(inner).__name__, inner.solver.learning_rate) == ("AveragedStochastic", 0.1)
+    assert (members[0].standardize, members[0].init, members[1].active_set) == (False, 0.5, True)
+    assert (members[1].solver.full_steps, members[2].solver.max_idle, members[3].init) == (True, 5, "zeros")
+    assert (members[4].max_consecutive, members[4].early_stopping, members[6].eval_train) == (3, 2, True)
+    assert members[5].lightgbm_params == {"max_depth": 2}
+    assert type(members[7]).__name__ == "ImportedLinearRanker"
+    metadata = json.loads(zipfile.ZipFile(path).read("metadata.json"))
+    both = copy.deepcopy(metadata)
+    both["state"]["members"][1]["state"]["parameters"]["standardize"] = True
+    later = metadata | {"format_version": 4}
+    for forged, problem in ((both, "no parameter '(standardize|scale)' beside"), (later, "is not known|no parameter")):
+        altered(path, bad, lambda m, forged=forged: resealed(m, "metadata.json", json.dumps(forged).encode()))
+        with pytest.raises(FormatError, match=problem):
+            tr.load(bad)
 
 
 def test_there_are_golden_files_of_every_kind():
@@ -319,15 +355,15 @@ def test_threads_and_verbosity_belong_to_a_run_not_to_a_model(data, tmp_path):
 
 def test_parameters_are_read_back_as_they_were_given(data, tmp_path):
     named = data.replace(X=np.floor(np.abs(data.X)), feature_names=["a", "b", "site", "d"])
-    options = {"n_trees": np.int64(2), "learning_rate": np.float32(0.5), "extra": {"max_depth": np.int64(3)}}
+    options = {"n_trees": np.int64(2), "learning_rate": np.float32(0.5), "lightgbm_params": {"max_depth": np.int64(3)}}
     trees = tr.TreeRanker(categorical=(0, "site"), num_leaves=3, min_data_in_leaf=5, **options).fit(named)
     trees.save(tmp_path / "m.toprank")
     back = tr.load(tmp_path / "m.toprank")
     assert back.categorical == (0, "site")
-    assert (back.n_trees, back.learning_rate, back.extra) == (2, 0.5, {"max_depth": 3})
-    solver = Newton(plain=np.bool_(False), cholesky_limit=np.int64(7))
+    assert (back.n_trees, back.learning_rate, back.lightgbm_params) == (2, 0.5, {"max_depth": 3})
+    solver = Newton(full_steps=np.bool_(False), cholesky_limit=np.int64(7))
     tr.LinearRanker(l2=np.float64(0.5), solver=solver).fit(data).save(tmp_path / "m.toprank")
-    assert tr.load(tmp_path / "m.toprank").solver == Newton(plain=False, cholesky_limit=7)
+    assert tr.load(tmp_path / "m.toprank").solver == Newton(full_steps=False, cholesky_limit=7)
 
 
 FIRST_ACT = """

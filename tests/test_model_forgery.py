@@ -18,7 +18,7 @@ from onnx_models import network
 from test_model_files import every_ranker
 from toprank.errors import DataError
 from toprank.rankers.foreign.onnx_model import OnnxRanker
-from toprank.rankers.foreign.ranker import WeightsRanker
+from toprank.rankers.foreign.ranker import ImportedLinearRanker
 from toprank.rankers.foreign.xgboost_model import read_binary
 from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.rankers.trees.training import only_trees
@@ -277,8 +277,8 @@ def read_rankers():
     """Models of other libraries, saved as ours."""
     return {
         "read-forest": read_binary(bytes(xgboost_model(max_depth=2).get_booster().save_raw("ubj"))),
-        "read-weights": WeightsRanker.of("RankLib", np.arange(4.0), 0.5),
-        "read-onnx": OnnxRanker.of(network().SerializeToString()),
+        "read-weights": ImportedLinearRanker.from_weights("RankLib", np.arange(4.0), 0.5),
+        "read-onnx": OnnxRanker.from_bytes(network().SerializeToString()),
     }
 
 

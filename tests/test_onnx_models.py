@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_graph(tmp_path, name):
     with pytest.raises(DataError, match="can only predict"):
         ranker.fit(ROWS, np.zeros(len(ROWS)))
     data = tr.synthetic(n_queries=20, n_features=FEATURES, seed=0)
-    blend = tr.BlendRanker.of([ranker, tr.LinearRanker().fit(data)], data)
+    blend = tr.BlendRanker.from_fitted([ranker, tr.LinearRanker().fit(data)], data)
     blend.save(tmp_path / "b.toprank")
     assert tr.load(tmp_path / "b.toprank").predict(data).tobytes() == blend.predict(data).tobytes()
 

@@ -74,12 +74,14 @@ def test_the_formula(parts, with_valid):
 def test_equal_weights_are_the_default_and_scale_does_not_matter(parts):
     train, other = parts
     fitted = [ranker.fit(train) for ranker in members()]
-    blend = tr.BlendRanker.of(fitted, train)
+    blend = tr.BlendRanker.from_fitted(fitted, train)
     assert blend.weights_.tolist() == [1 / 3] * 3
     louder = clone(fitted[0]).fit(train)
     louder.coef_ = 1000.0 * louder.coef_
     louder.intercept_ *= 1000.0
-    np.testing.assert_allclose(tr.BlendRanker.of([louder, *fitted[1:]], train).predict(other), blend.predict(other))
+    np.testing.assert_allclose(
+        tr.BlendRanker.from_fitted([louder, *fitted[1:]], train).predict(other), blend.predict(other)
+    )
 
 
 def test_rows_and_data_score_alike(parts):
@@ -112,7 +114,7 @@ def test_a_member_without_an_opinion_changes_nothing(parts):
     train, other = parts
     flat, steep = tr.LinearRanker().fit(train), tr.LinearRanker("Squared").fit(train)
     flat.coef_ = np.zeros(train.n_features)
-    blend = tr.BlendRanker.of([flat, steep], train)
+    blend = tr.BlendRanker.from_fitted([flat, steep], train)
     assert blend.scales_[0] == 1.0
     np.testing.assert_array_equal(np.argsort(blend.predict(other)), np.argsort(steep.predict(other)))
 
@@ -127,7 +129,7 @@ def test_parameters_and_clones(parts):
     with pytest.raises(NotFittedError):
         copy.predict(parts[1])
     with pytest.raises(NotFittedError):
-        tr.BlendRanker.of(members(), parts[0])
+        tr.BlendRanker.from_fitted(members(), parts[0])
 
 
 @pytest.mark.parametrize(
@@ -199,12 +201,12 @@ def test_weights_are_saved_as_they_were_given(parts, tmp_path):
 def test_rankers_to_join_may_come_one_by_one(parts):
     train, other = parts
     fitted = [tr.LinearRanker().fit(train), tr.LinearRanker("Squared").fit(train)]
-    joined = tr.BlendRanker.of((one for one in fitted), train)
-    np.testing.assert_array_equal(joined.predict(other), tr.BlendRanker.of(fitted, train).predict(other))
+    joined = tr.BlendRanker.from_fitted((one for one in fitted), train)
+    np.testing.assert_array_equal(joined.predict(other), tr.BlendRanker.from_fitted(fitted, train).predict(other))
     with pytest.raises(DataError, match="list of rankers"):
-        tr.BlendRanker.of(None, train)
+        tr.BlendRanker.from_fitted(None, train)
     with pytest.raises(DataError, match="needs a RankingData"):
-        tr.BlendRanker.of(fitted, train.X)
+        tr.BlendRanker.from_fitted(fitted, train.X)
 
 
 def test_blends_of_blends_are_saved_in_one_file(parts, tmp_path):

@@ -208,7 +208,7 @@ def test_sparse_features_score_as_dense_ones_or_are_refused_in_one_sentence(hole
             lambda form=form: RANKERS[name]().fit(form(X), y, qid),
             lambda form=form: RANKERS[name]().fit(X, y, qid, valid=(form(X), y, qid)),
         ]
-    if not ranker.takes_sparse:
+    if not ranker.supports_sparse:
         for door in doors:
             with pytest.raises(DataError, match=f"{type(ranker).__name__} needs dense features, but these are sparse"):
                 door()

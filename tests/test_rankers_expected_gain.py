@@ -100,7 +100,7 @@ def test_two_grades_are_a_monotone_function_of_a_linear_score(truth):
 @pytest.mark.parametrize("loss", ["Cosine", "ListNet", "Squared", "ListMLE", "Logistic"])
 @pytest.mark.parametrize("start", ["likelihood", "linear"])
 def test_any_loss_trains_it(truth, loss, start):
-    ranker = tr.ExpectedGainRanker(loss, l2=1e-3, start=start).fit(truth)
+    ranker = tr.ExpectedGainRanker(loss, l2=1e-3, init=start).fit(truth)
     assert ranker.solution_.converged
     optimal = tr.evaluate(truth.expected_gain(), truth).mean["ndcg@10"]
     assert tr.evaluate(ranker.predict(truth), truth).mean["ndcg@10"] > 0.95 * optimal
@@ -120,7 +120,7 @@ def test_restarts_never_worsen_the_objective(truth):
 
 
 def test_calibration_on_held_out_data(truth):
-    ranker = tr.ExpectedGainRanker("ListNet", l2=1e-3, start="linear").fit(truth)
+    ranker = tr.ExpectedGainRanker("ListNet", l2=1e-3, init="linear").fit(truth)
     held_out = truth.resample(5)
 
     def log_loss():
@@ -312,10 +312,10 @@ def test_calibration_is_saved_with_the_model(truth, tmp_path):
 
 def test_a_forged_calibration_is_refused(fitted):
     whole = Calibration(((0.0, 1.0), (0.0, 1.0)), False, 0.2, 0.1, 50).plain()
-    assert Calibration.of(whole, 3).shared == 0.2
+    assert Calibration.from_plain(whole, 3).shared == 0.2
     for wrong in ({"steps": [[0.0, 1.0]]}, {"steps": [[0.0, -1.0], [0.0, 1.0]]}, {"shared": 1.5}, {"common": -1.0}):
         with pytest.raises(DataError, match="does not fit the grades"):
-            Calibration.of(whole | wrong, 3)
+            Calibration.from_plain(whole | wrong, 3)
 
 
 def test_calibration_on_what_says_too_little(truth, fitted):
@@ -441,7 +441,7 @@ def test_wrong_input_is_a_sentence(truth, fitted):
     with pytest.raises(DataError, match="training never showed"):
         fitted.calibrate(truth.replace(labels=truth.labels + 1))
     with pytest.raises(UnknownNameError, match="likelihood"):
-        tr.ExpectedGainRanker("ListNet", start="likelyhood").fit(truth)
+        tr.ExpectedGainRanker("ListNet", init="likelyhood").fit(truth)
     with pytest.raises(DataError, match="predict_proba"):
         tr.ExpectedGainRanker(classifier=object()).fit(truth)
 

@@ -44,7 +44,7 @@ def data():
 @pytest.mark.parametrize("kind", ["linear", "expected gain"])
 def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
     rng = np.random.default_rng(0)
-    features = Features(data.X, Standardization.of(data.X))
+    features = Features(data.X, Standardization.from_data(data.X))
     scorer = LinearScorer(4, intercept) if kind == "linear" else ExpectedGain(4, np.array([0.0, 1.0, 3.0]))
     objective = RankingObjective(scorer, features, losses.ListNet().on(data.labels, data.queries))
     w = rng.normal(size=scorer.n_weights) * 0.5
@@ -56,7 +56,7 @@ def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
     ]
     np.testing.assert_allclose(grad, numeric, atol=1e-8)
     v = rng.normal(size=len(w))
-    np.testing.assert_allclose(objective.hessian(w) @ v, objective.hessian_times(w)(v), atol=1e-10)
+    np.testing.assert_allclose(objective.hessian(w) @ v, objective.hessian_product(w)(v), atol=1e-10)
     if kind == "linear":
         second = (objective.value_and_grad(w + eps * v)[1] - objective.value_and_grad(w - eps * v)[1]) / (2 * eps)
         np.testing.assert_allclose(objective.hessian(w) @ v, second, atol=1e-6)
@@ -68,7 +68,7 @@ def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
 def test_likelihood_derivatives(data, scorer, loss, monkeypatch):
     monkeypatch.setattr("toprank.scorers.expected_gain._HELD", 64 * 8 * 4)  # a query's rows come in parts
     rng = np.random.default_rng(0)
-    features = Features(data.X, Standardization.of(data.X))
+    features = Features(data.X, Standardization.from_data(data.X))
     objective = RankingObjective(scorer, features, loss.on(data.labels, data.queries))
     n, eps = scorer.n_weights, 1e-6
     w, v = rng.normal(size=n), rng.normal(size=n)
@@ -77,9 +77,11 @@ def test_likelihood_derivatives(data, scorer, loss, monkeypatch):
     slope = (objective.value_and_grad(w + eps * v)[0] - objective.value_and_grad(w - eps * v)[0]) / (2 * eps)
     assert grad @ v == pytest.approx(slope, abs=1e-6)
     second = (objective.value_and_grad(w + eps * v)[1] - objective.value_and_grad(w - eps * v)[1]) / (2 * eps)
-    np.testing.assert_allclose(objective.hessian_times(w)(v), second, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(objective.hessian_product(w)(v), second, rtol=1e-6, atol=1e-6)
     hessian = objective.hessian(w)
-    np.testing.assert_allclose(hessian, [objective.hessian_times(w)(unit) for unit in np.eye(n)], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        hessian, [objective.hessian_product(w)(unit) for unit in np.eye(n)], rtol=1e-9, atol=1e-12
+    )
     np.testing.assert_allclose(hessian, hessian.T, rtol=1e-12, atol=1e-14)
 
 
@@ -91,7 +93,7 @@ def test_features_equal_plain_standardization(rows, columns, seed, missing):
     if missing:
         X[rng.uniform(size=X.shape) < 0.3] = np.nan
     X[:, 0] = X[0, 0] if np.isfinite(X[0, 0]) else 1.0  # a constant column
-    seen = Standardization.of(X)
+    seen = Standardization.from_data(X)
     wide = X.astype(np.float64)
     with np.errstate(all="ignore"):
         Z = np.nan_to_num((wide - seen.center) / seen.spread)
@@ -143,7 +145,7 @@ def test_the_kernel_of_scores_loss_and_gradient_has_the_bits_of_the_three(sizes,
     X[rng.uniform(size=X.shape) < 0.2 * missing] = np.nan
     labels = rng.integers(0, 3, n) * rng.integers(0, 2, len(sizes))[queries.document_query]  # some have no mass
     weights = {"document_weights": rng.uniform(0.1, 1, n), "query_weights": rng.uniform(0.1, 1, len(sizes))}
-    features, w = Features(X, seen := Standardization.of(X), complete=seen.complete), rng.normal(size=11) * 10
+    features, w = Features(X, seen := Standardization.from_data(X), complete=seen.complete), rng.normal(size=11) * 10
     joined = RankingObjective(LinearScorer(11), features, loss.on(labels, queries, **weights))
     assert joined._cross_entropy() is not None
     by_three = RankingObjective(LinearScorer(11), features, loss.on(labels, queries, **weights))
@@ -200,8 +202,8 @@ def test_the_same_bits_on_any_number_of_threads(data):
 
 
 def test_sparse_and_dense_features_agree(data):
-    dense = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(data)
-    thin = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(data.replace(X=sparse.csr_matrix(data.X)))
+    dense = tr.LinearRanker("ListNet", l2=0.01, standardize=False).fit(data)
+    thin = tr.LinearRanker("ListNet", l2=0.01, standardize=False).fit(data.replace(X=sparse.csr_matrix(data.X)))
     np.testing.assert_allclose(dense.coef_, thin.coef_, atol=1e-6)
 
 
@@ -211,8 +213,8 @@ def test_missing_values_count_as_the_mean(data):
     holes = data.replace(X=X)
     filled = X.astype(np.float64)
     filled[::7, 1] = np.nanmean(filled[:, 1])
-    with_holes = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(holes)
-    without = tr.LinearRanker("ListNet", l2=0.01, scale=False).fit(data.replace(X=filled))
+    with_holes = tr.LinearRanker("ListNet", l2=0.01, standardize=False).fit(holes)
+    without = tr.LinearRanker("ListNet", l2=0.01, standardize=False).fit(data.replace(X=filled))
     np.testing.assert_allclose(with_holes.coef_, without.coef_, atol=1e-6)
     assert np.isfinite(with_holes.predict(holes)).all()
 
@@ -266,7 +268,7 @@ def test_kinked_losses_come_with_a_certificate(data, loss):
 def test_owpc_says_when_nothing_beats_zero():
     data = tr.RankingData([[1.0], [-1.0], [-1.0], [1.0]], [1, 0, 1, 0], qid=[1, 1, 2, 2])  # contradicting queries
     with pytest.warns(ConstantScoresWarning, match="w = 0"):
-        ranker = tr.LinearRanker("OWPC", l2=0.1, scale=False).fit(data)
+        ranker = tr.LinearRanker("OWPC", l2=0.1, standardize=False).fit(data)
     assert ranker.solution_.zero_is_optimal
     assert ranker.coef_.tolist() == [0.0]
     with pytest.warns(ConstantScoresWarning, match="order given is that of the rows"):
@@ -292,7 +294,7 @@ def test_owpc_says_when_the_tolerance_decides():
     rough, usual = rankers[1e-4].predict(data), rankers[None].predict(data)
     assert np.corrcoef(rough, usual)[0, 1] > 0.99
     clear = tr.LinearRanker("OWPC", l2=1e-5).fit(nearly_contradicting(0.1))  # a gain that is none of the tolerance's
-    assert not clear.solution_.hardly_beats_zero
+    assert not clear.solution_.near_zero_solution
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def test_owpc_says_when_the_tolerance_decides():
         ({"l1": -1.0}, DataError, "l1 must be a number of at least 0"),
         ({"solver": "newtown"}, UnknownNameError, "newton"),
         ({"loss": "Multinomial"}, DataError, "ExpectedGainRanker"),
-        ({"start": [1.0]}, DataError, "start"),
+        ({"init": [1.0]}, DataError, "init"),
         ({"loss": "Hinge", "solver": "newton", "l1": 1.0}, DataError, "smooth loss"),
     ],
 )
@@ -383,7 +385,7 @@ def test_under_the_bundle_method_an_intercept_carries_a_thousandth_of_the_penalt
 def test_refinement_solves_on_few_documents_and_comes_to_rest():
     data = tr.synthetic(n_queries=12, n_documents=150, n_features=4, n_grades=3, skew=2.0, seed=2)
     loss = losses.ImportanceWeightedSquared(scheme="grade", gain="exponential", delta=1.0)
-    ranker = tr.LinearRanker(loss, l2=1e-3, refine=True).fit(data)
+    ranker = tr.LinearRanker(loss, l2=1e-3, active_set=True).fit(data)
     assert ranker.active_[0] < data.n_documents / 2
     assert (np.diff(ranker.active_) >= 0).all()
     active = loss.first_active(data.labels, data.queries)
@@ -397,7 +399,7 @@ def test_refinement_solves_on_few_documents_and_comes_to_rest():
     ignored = ~active
     assert (ranker.predict(data)[ignored] <= 1.0).all()  # so the sup term is 0
     with pytest.raises(DataError, match="ImportanceWeightedSquared"):
-        tr.LinearRanker("Squared", refine=True).fit(data)
+        tr.LinearRanker("Squared", active_set=True).fit(data)
 
 
 def test_the_first_fit_of_a_process_has_the_bits_of_the_next():

@@ -215,7 +215,7 @@ def test_labels_beyond_31(data):
 
 def test_early_stopping_keeps_the_best_epoch(halves):
     train, valid = halves
-    ranker = network(epochs=60, early_stopping=3, learning_rate=0.02, train_metric=True).fit(train, valid=valid)
+    ranker = network(epochs=60, early_stopping=3, learning_rate=0.02, eval_train=True).fit(train, valid=valid)
     judged = ranker.history_["valid"]
     assert len(judged) < 60
     assert ranker.best_epoch_ == np.argmax(judged) + 1 == len(judged) - 3
@@ -238,7 +238,7 @@ def test_metric_convention_and_direction_are_ours(halves):
 
 def test_without_early_stopping_the_last_epoch_is_kept(halves):
     train, valid = halves
-    ranker = network(early_stopping=None, train_metric=True).fit(train, valid=valid)
+    ranker = network(early_stopping=None, eval_train=True).fit(train, valid=valid)
     assert ranker.best_epoch_ == 5
     assert ranker.stopped_ == "All 5 epochs were made."
     np.testing.assert_array_equal(ranker.predict(valid), network().fit(train).predict(valid))
@@ -257,15 +257,17 @@ def test_continued_training_starts_where_the_other_ended(halves):
     assert then.history_["loss"][-1] < first.history_["loss"][-1]
 
 
-@pytest.mark.parametrize("level_means", [False, ["brand"]])
-def test_training_on_categories_goes_on_with_the_columns_of_their_levels(level_means):
+@pytest.mark.parametrize("target_encoding", [False, ["brand"]])
+def test_training_on_categories_goes_on_with_the_columns_of_their_levels(target_encoding):
     rng = np.random.default_rng(0)
     brands, price = rng.integers(0, 3, 300), rng.normal(size=300)
     table = pd.DataFrame({"qid": np.arange(300) // 10, "price": price, "brand": np.array(["a", "b", "c"])[brands]})
     data = tr.RankingData.from_frame(table.assign(label=(price + brands > 1).astype(float)), label="label", qid="qid")
     train, valid = tr.split(data, (0.7, 0.3))
-    first = network(level_means=level_means).fit(train, valid=valid)
-    then = network(level_means=level_means, init_model=first, epochs=1, learning_rate=1e-30).fit(train, valid=valid)
+    first = network(target_encoding=target_encoding).fit(train, valid=valid)
+    then = network(target_encoding=target_encoding, init_model=first, epochs=1, learning_rate=1e-30).fit(
+        train, valid=valid
+    )
     assert then.history_["epoch"] == [first.best_epoch_ + 1]
     assert then.training_["valid"]["ndcg@10"] == pytest.approx(ndcg(then, valid), abs=1e-12)
     np.testing.assert_allclose(then.predict(valid), first.predict(valid), rtol=1e-5)
@@ -287,7 +289,7 @@ def test_callbacks_see_every_epoch_and_may_end_the_training(halves):
         seen.append(now)
         return now.number == 3
 
-    ranker = network(callbacks=[watch], train_metric=True).fit(halves[0], valid=halves[1])
+    ranker = network(callbacks=[watch], eval_train=True).fit(halves[0], valid=halves[1])
     assert [now.number for now in seen] == [1, 2, 3]
     for name in ("loss", "train", "valid"):
         assert [getattr(now, name) for now in seen] == ranker.history_[name]
@@ -546,8 +548,8 @@ def test_the_door_of_prediction(data):
 def test_a_forgotten_qid_is_refused(data, tmp_path):
     data = data.replace(feature_names=None)
     attention = network(network="attention").fit(data)
-    blend = tr.BlendRanker.of([tr.LinearRanker().fit(data), attention], data)
-    for ranker in (attention, blend, tr.BlendRanker.of([blend], data)):
+    blend = tr.BlendRanker.from_fitted([tr.LinearRanker().fit(data), attention], data)
+    for ranker in (attention, blend, tr.BlendRanker.from_fitted([blend], data)):
         ranker.save(tmp_path / "m.toprank")
         for one in (ranker, tr.load(tmp_path / "m.toprank")):
             with pytest.raises(DataError, match="here are features without qid"):

@@ -13,9 +13,10 @@ from toprank import losses
 from toprank.errors import DataError
 from toprank.losses import triton as native_room
 from toprank.losses.triton import gpu_loss_names
+from toprank.rankers.former_names import upgraded
 from toprank.rankers.neural import scoring as neural_scoring
 from toprank.rankers.neural.inputs import Inputs, plan_epoch, plan_prediction
-from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
+from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, torch_loss
 from toprank.rankers.neural.parameters import architecture, check_combination
 from toprank.rankers.neural.scoring import chosen_device, torch_threads
 from toprank.scorers.networks import Architecture, QueryTable, build, initialize
@@ -62,23 +63,23 @@ def test_the_bridge_says_what_the_loss_says(data, name):
     shape = (data.n_documents, 3) if name == "Multinomial" else (data.n_documents,)
     scores = torch.from_numpy(np.random.default_rng(2).normal(size=shape)).requires_grad_()
     judged = bound.at(scores.detach().numpy())
-    value = bridged(bound)(scores)
+    value = torch_loss(bound)(scores)
     (3.0 * value).backward()
     assert float(value.detach()) == judged.value
     np.testing.assert_array_equal(scores.grad.numpy(), 3.0 * judged.grad)
-    parts = [bridged(bound, first, first + 1)(scores[rows]) for first, rows in enumerate(data.queries)]
+    parts = [torch_loss(bound, first, first + 1)(scores[rows]) for first, rows in enumerate(data.queries)]
     assert sum(float(part.detach()) for part in parts) == pytest.approx(judged.value)
 
 
 def test_the_bridge_keeps_the_precision_of_the_scores(data):
     scores = torch.zeros(data.n_documents, requires_grad=True)
-    value = bridged(bound_to(losses.ListNet(), data))(scores)
+    value = torch_loss(bound_to(losses.ListNet(), data))(scores)
     value.backward()
     assert value.dtype == scores.grad.dtype == torch.float32
 
 
 def test_the_bridge_refuses_what_cannot_be_judged(data):
-    value = bridged(bound_to(losses.ListNet(), data))
+    value = torch_loss(bound_to(losses.ListNet(), data))
     with pytest.raises(DataError, match=f"3 scores for {data.n_documents} documents"):
         value(torch.zeros(3))
     with pytest.raises(NotFinite, match="not finite"):
@@ -93,7 +94,7 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
     if name == "Multinomial" and outputs == "score":
         return
     wanted = {"loss": name, "outputs": outputs, "gpu_loss": False}
-    objective = NetworkObjective.of(tr.NeuralRanker(**wanted), data, torch.device("cpu"), 1)
+    objective = NetworkObjective.from_ranker(tr.NeuralRanker(**wanted), data, torch.device("cpu"), 1)
     network = made(kind, n_outputs=objective.n_outputs, norm="layer", seed=3)
     plan = plan_epoch(data.queries, 10, np.random.default_rng(0), alike=kind == "attention")
     assert len(plan.batches) > 1
@@ -124,7 +125,7 @@ def test_gradients_of_all_weights_are_derivatives(data, name, outputs, kind):
 
 def test_batches_add_up_to_the_loss_on_all_queries(data):
     wanted = {"loss": "LambdaRank", "outputs": "score", "gpu_loss": False}
-    objective = NetworkObjective.of(tr.NeuralRanker(**wanted), data, torch.device("cpu"), 1)
+    objective = NetworkObjective.from_ranker(tr.NeuralRanker(**wanted), data, torch.device("cpu"), 1)
     scores = np.random.default_rng(0).normal(size=data.n_documents)
     judged = bound_to(losses.LambdaRank(), data).at(scores)
     for budget in (1, 7, 1000):
@@ -162,7 +163,7 @@ def test_native_batches_know_what_is_true_of_all_data(data, loss):
     rare = data.replace(labels=labels)
     outputs = "grades" if loss.traits.space == "class" else "score"
     wanted = {"loss": loss, "outputs": outputs, "gpu_loss": True}
-    objective = NetworkObjective.of(tr.NeuralRanker(**wanted), rare, torch.device("cpu"), 1)
+    objective = NetworkObjective.from_ranker(tr.NeuralRanker(**wanted), rare, torch.device("cpu"), 1)
     shape = (rare.n_documents, objective.n_outputs)
     scores = np.random.default_rng(0).normal(size=shape)
     judged = bound_to(objective.loss, rare).at(scores if outputs == "grades" else scores[:, 0])
@@ -338,8 +339,8 @@ def test_transforms_are_their_formulas():
     for kind, mapped in (("standard", X), ("log1p", logs)):
         spread = np.nanstd(mapped, axis=0)
         wanted = (mapped - np.nanmean(mapped, axis=0)) / np.where(spread > 1e-12, spread, 1)
-        np.testing.assert_allclose(Inputs.of(kind, X).rows(X), np.nan_to_num(wanted), atol=1e-5)
-    plain = Inputs.of("none", X).rows(X)
+        np.testing.assert_allclose(Inputs.from_data(kind, X).rows(X), np.nan_to_num(wanted), atol=1e-5)
+    plain = Inputs.from_data("none", X).rows(X)
     np.testing.assert_allclose(plain[6:], X[6:], rtol=1e-6)
     assert plain[5, 0] == pytest.approx(np.nanmean(X[:, 0]), rel=1e-5)
 
@@ -348,7 +349,7 @@ def test_quantiles_are_shares_of_smaller_values():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.lognormal(3, 2, 501), rng.integers(0, 3, 501).astype(float)])
     X[7, 0] = np.nan
-    rows = Inputs.of("quantile", X).rows(X).astype(np.float64)
+    rows = Inputs.from_data("quantile", X).rows(X).astype(np.float64)
     assert rows[7, 0] == 0.0
     present = np.arange(501) != 7
     values = X[present]
@@ -358,7 +359,7 @@ def test_quantiles_are_shares_of_smaller_values():
     wanted = (shares - shares.mean(axis=0)) / shares.std(axis=0)
     np.testing.assert_allclose(rows[present], wanted, atol=0.02)
     np.testing.assert_allclose(rows[present].std(axis=0), 1.0, rtol=1e-3)
-    far = Inputs.of("quantile", X).rows(np.array([[1e9, 9.0], [-1e9, -9.0]]))
+    far = Inputs.from_data("quantile", X).rows(np.array([[1e9, 9.0], [-1e9, -9.0]]))
     assert (far[0] >= rows.max(axis=0) - 1e-6).all()
     assert (far[1] <= rows.min(axis=0) + 1e-6).all()
 
@@ -366,7 +367,7 @@ def test_quantiles_are_shares_of_smaller_values():
 def test_a_feature_that_nobody_has_or_that_never_varies_says_nothing():
     X = np.column_stack([np.full(10, np.nan), np.full(10, 7.0), np.arange(10.0)])
     for kind in ("standard", "log1p", "quantile"):
-        rows = Inputs.of(kind, X).rows(X)
+        rows = Inputs.from_data(kind, X).rows(X)
         assert np.abs(rows[:, :2]).max() < 1e-12
         assert rows[:, 2].any()
 
@@ -386,11 +387,12 @@ def test_parameters_are_read_by_their_names_of_before():
     former = {"clip" if name == "max_grad_norm" else "native" if name == "gpu_loss" else name: value
               for name, value in parameters.items()}  # fmt: skip
     assert former.keys() != parameters.keys()
-    restored = tr.NeuralRanker.restore(state._replace(values={**state.values, "parameters": former}))
+    metadata = {"kind": "NeuralRanker", "state": {**state.values, "parameters": former}}
+    restored = tr.NeuralRanker.restore(state._replace(values=upgraded(metadata)["state"]))
     assert (restored.max_grad_norm, restored.gpu_loss) == (0.5, False)
-    both = state._replace(values={**state.values, "parameters": former | parameters})
+    metadata["state"]["parameters"] = former | parameters
     with pytest.raises(DataError, match="no parameter"):
-        tr.NeuralRanker.restore(both)
+        upgraded(metadata)
 
 
 def test_a_training_goes_by_the_parameters_that_it_began_with():

@@ -134,7 +134,7 @@ def test_a_query_counts_as_often_as_its_weight_says(data):
     parts = [data.select([q]) for q in range(20)]
     twice = tr.concatenate([*parts, *(part.replace(qids=[100 + q]) for q, part in enumerate(parts[:10]))])
     once = tr.concatenate(parts).replace(query_weights=np.repeat([2.0, 1.0], 10))
-    options = {"min_data_in_leaf": 1, "extra": {"min_sum_hessian_in_leaf": 0.0, "min_data_in_bin": 1}}
+    options = {"min_data_in_leaf": 1, "lightgbm_params": {"min_sum_hessian_in_leaf": 0.0, "min_data_in_bin": 1}}
     here, there = (trees("ListNet", n_trees=3, num_leaves=4, **options).fit(part) for part in (once, twice))
     np.testing.assert_allclose(here.predict(data), there.predict(data), rtol=1e-4, atol=1e-6)
 
@@ -161,7 +161,7 @@ def test_our_lambdarank_does_as_well_as_lightgbms_own():
     train, test = tr.split(tr.synthetic(n_queries=1500, n_features=5, truth="nonlinear", seed=1), (0.6, 0.4))
     shared = {"n_trees": 60, "num_leaves": 15}
     theirs = trees(
-        "lightgbm:lambdarank", extra={"lambdarank_norm": False, "lambdarank_truncation_level": 30}, **shared
+        "lightgbm:lambdarank", lightgbm_params={"lambdarank_norm": False, "lambdarank_truncation_level": 30}, **shared
     ).fit(train)
     ours = trees(losses.LambdaRank(truncation=30), **shared).fit(train)
     means = [tr.evaluate(ranker.predict(test), test).mean["ndcg@10"] for ranker in (ours, theirs)]
@@ -302,7 +302,7 @@ def test_a_category_is_no_number(data):
     good = np.isin(category, [1, 4, 6])
     X = np.column_stack([rng.normal(size=data.n_documents), category])
     named = data.replace(X=X, labels=good * 1.0, feature_names=["noise", "kind"])
-    options = {"n_trees": 1, "num_leaves": 2, "extra": {"max_cat_to_onehot": 1, "min_data_per_group": 1}}
+    options = {"n_trees": 1, "num_leaves": 2, "lightgbm_params": {"max_cat_to_onehot": 1, "min_data_per_group": 1}}
     ranker = trees("Squared", categorical=["kind"], **options).fit(named)
     tree = ranker.booster_.dump_model()["tree_info"][0]["tree_structure"]
     assert tree["decision_type"] == "=="
@@ -354,9 +354,14 @@ def test_importances_are_shares_and_find_what_matters():
 @pytest.mark.parametrize("boosting", ["gbdt", "dart"])
 def test_early_stopping_keeps_the_best_round(halves, boosting):
     train, valid = halves
-    extra = {"drop_rate": 0.3} if boosting == "dart" else None
+    lightgbm_params = {"drop_rate": 0.3} if boosting == "dart" else None
     ranker = trees(
-        n_trees=200, num_leaves=15, learning_rate=0.3, early_stopping=10, boosting=boosting, extra=extra
+        n_trees=200,
+        num_leaves=15,
+        learning_rate=0.3,
+        early_stopping=10,
+        boosting=boosting,
+        lightgbm_params=lightgbm_params,
     ).fit(train, valid=valid)
     judged = ranker.history_["valid"]
     assert len(judged) < 200
@@ -474,7 +479,10 @@ def test_an_interrupt_while_the_loss_is_at_work_lets_the_round_end(halves, monke
             raise KeyboardInterrupt
         return fill(self, raw)
 
-    options = {"boosting": boosting, "extra": {"drop_rate": 0.9, "skip_drop": 0.0} if boosting == "dart" else None}
+    options = {
+        "boosting": boosting,
+        "lightgbm_params": {"drop_rate": 0.9, "skip_drop": 0.0} if boosting == "dart" else None,
+    }
     whole = trees(n_trees=6, **options).fit(halves[0])
     monkeypatch.setattr(ScoreObjective, "fill", interrupt)
     with pytest.warns(ConvergenceWarning, match="Interrupted after 6 rounds"):
@@ -572,7 +580,11 @@ def test_the_seed_decides(halves, loss):
 @pytest.mark.parametrize(
     "options",
     [
-        {"loss": losses.LambdaRank("map", truncation=5), "extra": {"max_depth": 4}, "monotone": {"effective_1": 1}},
+        {
+            "loss": losses.LambdaRank("map", truncation=5),
+            "lightgbm_params": {"max_depth": 4},
+            "monotone": {"effective_1": 1},
+        },
         {"loss": "Multinomial", "outputs": "grades", "gain": [0.0, 1.0, 2.0], "categorical": ()},
         {"loss": "lightgbm:lambdarank", "boosting": "dart"},
         {"loss": "Squared", "callbacks": [lambda now: None]},
@@ -583,7 +595,7 @@ def test_what_is_read_equals_what_was_saved(data, tmp_path, options):
     ranker.save(tmp_path / "m.toprank")
     back = tr.load(tmp_path / "m.toprank")
     assert back.predict(data).tobytes() == ranker.predict(data).tobytes()
-    assert (back.loss, back.extra, back.history_) == (ranker.loss, ranker.extra, ranker.history_)
+    assert (back.loss, back.lightgbm_params, back.history_) == (ranker.loss, ranker.lightgbm_params, ranker.history_)
     assert (back.best_iteration_, back.stopped_) == (ranker.best_iteration_, ranker.stopped_)
     np.testing.assert_array_equal(back.feature_importances_, ranker.feature_importances_)
     back.save(tmp_path / "again.toprank")
@@ -599,7 +611,7 @@ def state(data):
     X[::7, 0] = np.nan
     labels = np.where(np.isin(X[:, 4], [1, 4]), 2.0, data.labels)
     named = data.replace(X=X, labels=labels, feature_names=None)
-    return trees(n_trees=3, categorical=[4], extra={"min_data_per_group": 1}).fit(named).state()
+    return trees(n_trees=3, categorical=[4], lightgbm_params={"min_data_per_group": 1}).fit(named).state()
 
 
 @pytest.mark.parametrize(
@@ -684,7 +696,7 @@ def test_labels_beyond_31(data):
     assert trees(n_trees=3).fit(high).best_iteration_ == 3
     with pytest.raises(DataError, match=r"whole labels from 0 to 30.* has [24]0"):
         trees("lightgbm:lambdarank").fit(high)
-    wide = trees("lightgbm:lambdarank", n_trees=3, extra={"label_gain": list(range(41))}).fit(high)
+    wide = trees("lightgbm:lambdarank", n_trees=3, lightgbm_params={"label_gain": list(range(41))}).fit(high)
     assert wide.best_iteration_ == 3
 
 
@@ -715,11 +727,11 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"loss": "lightgbm:lambdarank", "outputs": "grades"}, "use a loss of toprank's"),
         ({"loss": "lightgbm:rank_xendcg", "query_fraction": 0.5}, "cannot sample whole queries"),
         ({"loss": "lightgbm:lambdarank", "query_fraction": 0.5, "row_fraction": 0.5}, "not both"),
-        ({"extra": {"max_dept": 3}}, "did you mean 'max_depth'"),
-        ({"extra": {"num_leaves": 3}}, "There is no further LightGBM parameter"),
-        ({"extra": {"lambdarank_norm": True}}, "There is no further LightGBM parameter"),
-        ({"extra": {"max_depth": "deep"}}, r"extra\['max_depth'\] must be a whole number"),
-        ({"extra": {"data_sample_strategy": "goss"}, "row_fraction": 0.5}, "GOSS"),
+        ({"lightgbm_params": {"max_dept": 3}}, "did you mean 'max_depth'"),
+        ({"lightgbm_params": {"num_leaves": 3}}, "There is no further LightGBM parameter"),
+        ({"lightgbm_params": {"lambdarank_norm": True}}, "There is no further LightGBM parameter"),
+        ({"lightgbm_params": {"max_depth": "deep"}}, r"lightgbm_params\['max_depth'\] must be a whole number"),
+        ({"lightgbm_params": {"data_sample_strategy": "goss"}, "row_fraction": 0.5}, "GOSS"),
         ({"monotone": [1, 0]}, "2 directions for 4 features"),
         ({"monotone": [2, 0, 0, 0]}, "1 .rising., -1 .falling. or 0"),
         ({"monotone": {"effective_9": 1}}, "did you mean 'effective_"),
@@ -816,16 +828,20 @@ def test_trees_in_a_process_forked_after_trees(tmp_path):
 
 def test_a_fit_goes_by_a_copy_of_the_parameters(data):
     """A callback that changes the ranker, or what it was given, changes the next fit and not this one."""
-    ranker = tr.TreeRanker(n_trees=4, num_leaves=4, threads=1, seed=3, extra={"max_depth": 1})
+    ranker = tr.TreeRanker(n_trees=4, num_leaves=4, threads=1, seed=3, lightgbm_params={"max_depth": 1})
     untouched = ranker.fit(data).predict(data)
 
     def meddle(now):
         ranker.num_leaves, ranker.n_trees = 31, 1
-        ranker.extra["max_depth"] = 6
+        ranker.lightgbm_params["max_depth"] = 6
 
     ranker.callbacks = [meddle]
     np.testing.assert_array_equal(ranker.fit(data).predict(data), untouched)
-    assert (ranker.as_fitted.num_leaves, ranker.as_fitted.extra, ranker.num_leaves) == (4, {"max_depth": 1}, 31)
+    assert (ranker.as_fitted.num_leaves, ranker.as_fitted.lightgbm_params, ranker.num_leaves) == (
+        4,
+        {"max_depth": 1},
+        31,
+    )
     ranker.callbacks = []
     assert not np.array_equal(ranker.set_params(n_trees=4).fit(data).predict(data), untouched)
 

@@ -295,7 +295,7 @@ def test_the_other_studies_run_on_synthetic_folds(letor, study):
 def test_several_tolerances_are_one_descent():
     """What `ListMLE` of the study relies on: each tolerance is reached from the one before."""
     train, valid = tr.split(tr.synthetic(n_queries=40, seed=2), (0.5, 0.5))
-    options = {"l2": 0.0, "solver": tr.solvers.GradientDescent(rate=0.01)}
+    options = {"l2": 0.0, "solver": tr.solvers.GradientDescent(learning_rate=0.01)}
     many = tr.LinearRanker("ListMLE", tolerance=[1e-3, 1e-1, 1e-2], max_iterations=5000, **options)
     many.fit(train, valid=valid)
     rows = many.path_

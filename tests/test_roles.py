@@ -149,7 +149,7 @@ def test_a_model_file_keeps_the_roles(fitted, ranker, tmp_path):
     loaded = tr.load(tmp_path / "m.toprank")
     assert known_roles(loaded).columns == data.roles.columns
     assert known_roles(loaded).metadata == ("device",)
-    blend = tr.BlendRanker.of([ranker, loaded], data)
+    blend = tr.BlendRanker.from_fitted([ranker, loaded], data)
     assert known_roles(blend) == known_roles(ranker)
 
 

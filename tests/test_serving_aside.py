@@ -29,8 +29,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def sees_queries(monkeypatch):
-    monkeypatch.setattr(tr.LinearRanker, "sees_queries", True)
+def uses_query_context(monkeypatch):
+    monkeypatch.setattr(tr.LinearRanker, "uses_query_context", True)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_large_bodies_go_aside(folder, where, monkeypatch):
             assert aside(where) == wanted
 
 
-def test_models_that_see_the_set_always_go_aside(folder, where, sees_queries, tmp_path):
+def test_models_that_see_the_set_always_go_aside(folder, where, uses_query_context, tmp_path):
     options = {"interleave": ("trees", "linear"), "files": LogFiles(tmp_path)}
     with serving(folder, "trees", "linear", "other", **options) as client:
         for model, wanted in (("trees", False), ("linear", True)):
@@ -89,7 +89,7 @@ def test_slow_models_go_aside(folder, where, monkeypatch):
         assert aside(where)
 
 
-def test_others_are_answered_while_a_large_request_is_worked_on(folder, sees_queries, monkeypatch):
+def test_others_are_answered_while_a_large_request_is_worked_on(folder, uses_query_context, monkeypatch):
     """As 8,000 documents of one feature are by a network of attention, whose body is small."""
     begun, over, waited = threading.Event(), threading.Event(), []
 
@@ -208,7 +208,9 @@ def test_a_failure_leaves_its_place():
     asyncio.run(ask())
 
 
-def test_who_is_sent_away_is_told_when_to_come_back_and_metrics_are_told_meanwhile(folder, sees_queries, monkeypatch):
+def test_who_is_sent_away_is_told_when_to_come_back_and_metrics_are_told_meanwhile(
+    folder, uses_query_context, monkeypatch
+):
     over = threading.Event()
     with serving(folder, "linear", limits=Limits(threads=1, queue=2)) as client:
         monkeypatch.setattr(Served, "scores", lambda self, X: np.full(len(X), float(over.wait(PATIENCE))))

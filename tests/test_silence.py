@@ -34,8 +34,8 @@ tr.TreeRanker(n_trees=3).fit(data, valid=valid)
 tr.TreeRanker(n_trees=3, boosting="dart").fit(constant)
 tr.TreeRanker(n_trees=3, min_data_in_leaf=5000).fit(data)
 tr.systems.make("LambdaMART-lightgbm", n_trees=3).fit(data)
-for extra in ({"lambda_l1": -1}, {"max_depth": "x"}, {"max_bin_by_feature": [1]}, {"data_sample_strategy": "no"}):
-    tried(lambda: tr.TreeRanker(n_trees=3, extra=extra).fit(data))
+for more in ({"lambda_l1": -1}, {"max_depth": "x"}, {"max_bin_by_feature": [1]}, {"data_sample_strategy": "no"}):
+    tried(lambda: tr.TreeRanker(n_trees=3, lightgbm_params=more).fit(data))
 from toprank.rankers.trees.training import booster_of
 
 tried(lambda: booster_of("no trees"))
@@ -49,7 +49,7 @@ if __name__ == "__main__":
     with tr.cluster.connect(workers=2) as cluster:
         cluster.fit(tr.TreeRanker(n_trees=3), data)
         cluster.predict(tr.LinearRanker().fit(data), data)
-        tried(lambda: cluster.fit(tr.TreeRanker(n_trees=3, extra={"lambda_l1": -1}), data))
+        tried(lambda: cluster.fit(tr.TreeRanker(n_trees=3, lightgbm_params={"lambda_l1": -1}), data))
         tried(lambda: cluster.fit(tr.TreeRanker(loss="lightgbm:lambdarank"), data.replace(labels=data.labels + 0.5)))
 """
 
@@ -114,20 +114,22 @@ def test_what_lightgbm_would_refuse_is_refused_before_it_is_asked(name, capfd):
     data = tr.synthetic(n_queries=10, seed=0)
     value, words = REFUSED[name]
     with pytest.raises(ToprankError, match=words):
-        tr.TreeRanker(n_trees=2, extra={name: value}).fit(data)
+        tr.TreeRanker(n_trees=2, lightgbm_params={name: value}).fit(data)
     assert capfd.readouterr() == ("", "")
 
 
 def test_further_parameters_that_go_together(capfd):
     data = tr.synthetic(n_queries=10, seed=0)
     with pytest.raises(DataError, match="by rows and by columns at once"):
-        tr.TreeRanker(n_trees=2, extra={"force_row_wise": True, "force_col_wise": True}).fit(data)
+        tr.TreeRanker(n_trees=2, lightgbm_params={"force_row_wise": True, "force_col_wise": True}).fit(data)
     goss = {"data_sample_strategy": "goss"}
     with pytest.raises(DataError, match="1 at most together"):
-        tr.TreeRanker(n_trees=2, extra=goss | {"top_rate": 0.95}).fit(data)
+        tr.TreeRanker(n_trees=2, lightgbm_params=goss | {"top_rate": 0.95}).fit(data)
     with pytest.raises(DataError, match="leave row_fraction"):
-        tr.TreeRanker(n_trees=2, row_fraction=0.5, extra=goss).fit(data)
-    kept = tr.TreeRanker(n_trees=2, extra={"lambda_l1": 0.0, "interaction_constraints": [list(range(10))]}).fit(data)
+        tr.TreeRanker(n_trees=2, row_fraction=0.5, lightgbm_params=goss).fit(data)
+    kept = tr.TreeRanker(
+        n_trees=2, lightgbm_params={"lambda_l1": 0.0, "interaction_constraints": [list(range(10))]}
+    ).fit(data)
     assert np.array_equal(kept.predict(data), tr.TreeRanker(n_trees=2).fit(data).predict(data))
     assert capfd.readouterr() == ("", "")
 

@@ -56,7 +56,7 @@ NO_WEIGHTS = "the metric of a whole ranking knows no weights of documents, so we
 
 def expected_failures(ranker):
     by_document = ranker is SMALL_TREES or getattr(ranker, "outputs", None) == "grades"
-    kinds = [] if by_document else ["dense", "sparse"] if ranker.takes_sparse else ["dense"]
+    kinds = [] if by_document else ["dense", "sparse"] if ranker.supports_sparse else ["dense"]
     return {f"check_sample_weight_equivalence_on_{kind}_data": WEIGHTS for kind in kinds} | other_failures(ranker)
 
 

@@ -11,7 +11,16 @@ from scipy.optimize import minimize
 from objectives import Barrier, Logistic, Quadratic, Watched, classification, random_quadratic, total
 from toprank import compute
 from toprank.errors import DataError
-from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, StopSolving
+from toprank.solvers import (
+    LBFGS,
+    AveragedStochastic,
+    Bundle,
+    GradientDescent,
+    Newton,
+    Penalty,
+    Proximal,
+    StopOptimization,
+)
 
 SMOOTH = {
     "newton": Newton(),
@@ -19,9 +28,9 @@ SMOOTH = {
     "lbfgs": LBFGS(),
     "proximal-newton": Proximal(method="newton"),
     "fista": Proximal(method="fista"),
-    "descent": GradientDescent(rate=1.0, stop="gradient", backtracking=True),
+    "descent": GradientDescent(learning_rate=1.0, stop="gradient", backtracking=True),
 }
-ALL = {**SMOOTH, "plain": Newton(plain=True), "bundle": Bundle(), "papers": GradientDescent(rate=0.01)}
+ALL = {**SMOOTH, "plain": Newton(full_steps=True), "bundle": Bundle(), "papers": GradientDescent(learning_rate=0.01)}
 smooth = pytest.mark.parametrize("solver", SMOOTH.values(), ids=SMOOTH)
 every = pytest.mark.parametrize("solver", ALL.values(), ids=ALL)
 
@@ -155,7 +164,7 @@ class TestManners:
             assert value == pytest.approx(total(objective, penalty, weights), rel=1e-12)
             weights[:] = np.nan  # it is a copy: nothing can be spoilt
             if iteration == 2:
-                raise StopSolving("enough of it")
+                raise StopOptimization("enough of it")
 
         solution = solver.solve(objective, np.full(4, 2.0), penalty, callback=callback)
         assert [iteration for iteration, _, _ in calls] == [1, 2]
@@ -222,7 +231,7 @@ class TestManners:
             solver.solve(objective, np.zeros(5), penalty)
         with pytest.raises(DataError, match="must be finite"):
             solver.solve(objective, np.full(6, np.inf), penalty)
-        if not solver.takes_l1:
+        if not solver.supports_l1:
             with pytest.raises(DataError, match="cannot handle an L1 penalty; use Proximal"):
                 solver.solve(objective, np.zeros(6), Penalty.uniform(6, l1=1.0))
 
@@ -243,8 +252,8 @@ class TestManners:
         assert start.tolist() == [1.0] * 6
 
     def test_settings_are_values(self):
-        assert Newton(plain=True) == Newton(plain=True) != Newton()
-        assert repr(Bundle(idle=3)) == "Bundle(idle=3)"
+        assert Newton(full_steps=True) == Newton(full_steps=True) != Newton()
+        assert repr(Bundle(max_idle=3)) == "Bundle(max_idle=3)"
 
 
 @pytest.mark.parametrize("solver", [Newton(), Newton(cholesky_limit=0), LBFGS(), Proximal("newton"), Proximal("fista")])
@@ -275,7 +284,7 @@ def test_newton_says_so_where_the_gradient_vanishes_without_an_optimum():
         (Proximal(), "default 1e-6", "At most 10,000 iterations"),
         (GradientDescent(), "default 1e-4", "At most 10,000 iterations"),
         (Bundle(), "default 1e-6", "within 5,000 iterations"),
-        (Newton(plain=True), "1e-4 by default", "at most 20 iterations"),
+        (Newton(full_steps=True), "1e-4 by default", "at most 20 iterations"),
     ],
 )
 def test_solvers_stop_when_their_texts_say(solver, tolerance, limit):
@@ -317,7 +326,7 @@ def test_when_the_time_is_over_no_further_product_is_made(monkeypatch):
     clock, made = SimpleNamespace(now=0.0), []
     monkeypatch.setattr(compute, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     objective = Quadratic(np.diag(np.logspace(0, 6, 12)), np.ones(12))  # for whose steps a few products are not enough
-    real = objective.hessian_times
+    real = objective.hessian_product
 
     def timed(weights):
         def times(vector):
@@ -327,7 +336,7 @@ def test_when_the_time_is_over_no_further_product_is_made(monkeypatch):
 
         return times
 
-    objective.hessian_times = timed
+    objective.hessian_product = timed
     with compute.TimeLimit(2.5) as limit:
         solution = Newton(cholesky_limit=0).solve(objective, np.ones(12), Penalty.uniform(12), tolerance=0.0)
     assert limit.passed
@@ -349,11 +358,11 @@ class Wandering:
     def hessian(self, _):
         return np.eye(1)
 
-    def drawn(self, draw, _):
+    def resampled(self, draw, _):
         return Wandering([8.0, 0.0, 4.0, 2.0, 7.0, 9.0][draw])
 
 
-@pytest.mark.parametrize("end", [StopSolving("enough"), KeyboardInterrupt()], ids=["callback", "keyboard"])
+@pytest.mark.parametrize("end", [StopOptimization("enough"), KeyboardInterrupt()], ids=["callback", "keyboard"])
 def test_whoever_ends_drawing_early_is_given_the_mean_so_far(end):
     seen = []
 
@@ -362,11 +371,11 @@ def test_whoever_ends_drawing_early_is_given_the_mean_so_far(end):
         if iteration == 4:
             raise end
 
-    solution = Redrawn().solve(Wandering(), np.zeros(1), Penalty.uniform(1), callback=callback)
+    solution = AveragedStochastic().solve(Wandering(), np.zeros(1), Penalty.uniform(1), callback=callback)
     assert seen == [8.0, 0.0, 2.0, 3.0]
     assert solution.weights.tolist() == [3.0]  # of 4 and 2, the later half; the last step alone was at 2
     assert solution.interrupted == isinstance(end, KeyboardInterrupt)
-    whole = Redrawn().solve(Wandering(), np.zeros(1), Penalty.uniform(1), max_iterations=6)
+    whole = AveragedStochastic().solve(Wandering(), np.zeros(1), Penalty.uniform(1), max_iterations=6)
     assert whole.weights.tolist() == [6.0]
 
 
@@ -386,9 +395,9 @@ def test_ctrl_c_within_a_draw_ends_the_drawing():
             raise KeyboardInterrupt
 
     class Ends(Wandering):
-        def drawn(self, draw, _):
+        def resampled(self, draw, _):
             return (Interrupted if draw == 2 else Wandering)([8.0, 0.0, 4.0][draw])
 
-    solution = Redrawn().solve(Ends(), np.zeros(1), Penalty.uniform(1), max_iterations=3)
+    solution = AveragedStochastic().solve(Ends(), np.zeros(1), Penalty.uniform(1), max_iterations=3)
     assert solution.interrupted
     assert solution.weights.tolist() == [0.0]  # of 8 and 0, the later half

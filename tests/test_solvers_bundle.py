@@ -124,14 +124,14 @@ class TestCertificate:
         zero = objective.value_and_grad(np.zeros(3))[0]
         exact = Bundle().solve(objective, np.zeros(3), penalty, tolerance=1e-12)
         to_gain = zero - exact.lower_bound
-        assert not exact.hardly_beats_zero
+        assert not exact.near_zero_solution
         for tolerance in (1e-4, 1e-6):
             solution = Bundle().solve(objective, np.zeros(3), penalty, tolerance=tolerance)
             assert solution.converged
             assert solution.gap <= 0.01 * to_gain * 1.01
-            assert solution.hardly_beats_zero == (to_gain <= 1e-4 * zero)
-            assert ("hardly better than w = 0" in solution.message) == solution.hardly_beats_zero
-            assert ("smaller tolerance" in solution.message) == solution.hardly_beats_zero
+            assert solution.near_zero_solution == (to_gain <= 1e-4 * zero)
+            assert ("hardly better than w = 0" in solution.message) == solution.near_zero_solution
+            assert ("smaller tolerance" in solution.message) == solution.near_zero_solution
 
     def test_no_patience_left_is_still_within_the_tolerance(self):
         """The iterations may end while the method still looks for weights better than zero."""
@@ -168,10 +168,10 @@ class TestMethod:
     def test_dropping_cuts_is_safe(self, idle):
         X, y = classification(4, n=400, d=25, noise=3.0)
         objective, penalty = Hinge(X, y), Penalty.uniform(25, l2=1e-4)
-        solution = Bundle(idle=idle).solve(objective, np.zeros(25), penalty)
+        solution = Bundle(max_idle=idle).solve(objective, np.zeros(25), penalty)
         assert solution.converged, solution.message
         assert solution.iterations > 130  # more than the first room for cuts
-        reference = Bundle(idle=1000).solve(objective, np.zeros(25), penalty, tolerance=1e-9)
+        reference = Bundle(max_idle=1000).solve(objective, np.zeros(25), penalty, tolerance=1e-9)
         assert solution.lower_bound <= reference.value
         assert solution.value == pytest.approx(reference.value, rel=1e-6)
 
@@ -199,7 +199,7 @@ class TestMethod:
         with pytest.raises(DataError, match="needs l2 > 0"):
             Bundle().solve(Hinge(X, y), np.zeros(5), Penalty.uniform(5))
         with pytest.raises(DataError, match="at least 1"):
-            Bundle(idle=0)
+            Bundle(max_idle=0)
 
     def test_a_loss_that_is_not_convex_is_found_out(self):
         objective = Quadratic(np.diag([-1.0, 1.0]), np.array([0.3, 0.1]))

@@ -65,7 +65,7 @@ class TestLBFGS:
 class TestGradientDescent:
     def test_follows_the_formula(self):
         rate, curvature, l2, start, steps = 0.1, np.array([1.0, 3.0]), 0.5, np.array([2.0, -1.0]), 7
-        solution = GradientDescent(rate=rate).solve(
+        solution = GradientDescent(learning_rate=rate).solve(
             Quadratic(np.diag(curvature), np.zeros(2)),
             start,
             Penalty.uniform(2, l2=l2),
@@ -85,7 +85,7 @@ class TestGradientDescent:
             w /= 2
             values.append(0.5 * w * w)
             norms.append(w)
-        solution = GradientDescent(rate=0.5, stop=stop).solve(
+        solution = GradientDescent(learning_rate=0.5, stop=stop).solve(
             Quadratic(np.eye(1), np.zeros(1)), [4.0], Penalty.uniform(1), tolerance=1e-3
         )
         assert solution.converged
@@ -95,13 +95,15 @@ class TestGradientDescent:
     @pytest.mark.parametrize("keep", ["best", "last"])
     def test_a_rate_too_large_is_said(self, keep):
         objective = Quadratic(np.eye(1), np.zeros(1))
-        solution = GradientDescent(rate=2.5, keep=keep).solve(objective, [1.0], Penalty.uniform(1), max_iterations=4)
+        solution = GradientDescent(learning_rate=2.5, keep=keep).solve(
+            objective, [1.0], Penalty.uniform(1), max_iterations=4
+        )
         assert not solution.converged
         assert "lower the rate" in solution.message
         np.testing.assert_allclose(solution.weights, [1.0] if keep == "best" else [1.5**4])
 
     def test_keeps_the_last_weights_when_interrupted(self):
-        solution = GradientDescent(rate=2.5, keep="last").solve(
+        solution = GradientDescent(learning_rate=2.5, keep="last").solve(
             Watched(Quadratic(np.eye(1), np.zeros(1)), 4), [1.0], Penalty.uniform(1)
         )
         assert solution.interrupted
@@ -114,13 +116,13 @@ class TestGradientDescent:
             def value_and_grad(self, w):
                 return float(np.exp(w[0] ** 2)), 2 * w * np.exp(w**2)
 
-        solution = GradientDescent(rate=10.0).solve(Steep(), [3.0], Penalty.uniform(1), max_iterations=50)
+        solution = GradientDescent(learning_rate=10.0).solve(Steep(), [3.0], Penalty.uniform(1), max_iterations=50)
         assert np.isfinite(solution.weights).all()
         assert np.isfinite(solution.value)
 
     def test_refuses(self):
         with pytest.raises(DataError, match="rate of gradient descent must be positive"):
-            GradientDescent(rate=0.0)
+            GradientDescent(learning_rate=0.0)
         with pytest.raises(UnknownNameError, match="criterion"):
             GradientDescent(stop="vale")
         with pytest.raises(UnknownNameError, match="keep"):

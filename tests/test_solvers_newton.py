@@ -87,7 +87,7 @@ class TestNewton:
             def hessian(self, w):
                 return np.diag([3 * w[0] ** 2 - 1, 1.0])
 
-            def hessian_times(self, w):
+            def hessian_product(self, w):
                 return lambda v: self.hessian(w) @ v
 
         solution = Newton(cholesky_limit=limit).solve(Valley(), [0.1, 2.0], Penalty.uniform(2))
@@ -97,7 +97,7 @@ class TestNewton:
     def test_plain_is_the_bare_recursion(self):
         X, y = classification(5)
         objective, l2, w = Logistic(X, y), 0.1, np.full(4, 1 / 60)
-        solution = Newton(plain=True).solve(objective, w, Penalty.uniform(4, l2=l2))
+        solution = Newton(full_steps=True).solve(objective, w, Penalty.uniform(4, l2=l2))
         steps = 0
         while True:
             step = np.linalg.solve(objective.hessian(w) + l2 * np.eye(4), -(objective.value_and_grad(w)[1] + l2 * w))
@@ -111,7 +111,7 @@ class TestNewton:
 
     @pytest.mark.parametrize("limit", [0, 500], ids=["products", "cholesky"])
     def test_plain_at_the_optimum(self, limit):
-        solution = Newton(plain=True, cholesky_limit=limit).solve(
+        solution = Newton(full_steps=True, cholesky_limit=limit).solve(
             Quadratic(np.eye(2), np.zeros(2)), np.zeros(2), Penalty.uniform(2)
         )
         assert solution.converged
@@ -127,7 +127,7 @@ class TestNewton:
             def hessian(self, w):
                 return np.diag(np.hypot(1, w) ** -3)
 
-        plain = Newton(plain=True).solve(Flattening(), [2.0], Penalty.uniform(1))
+        plain = Newton(full_steps=True).solve(Flattening(), [2.0], Penalty.uniform(1))
         assert not plain.converged
         assert "Not converged" in plain.message
         assert plain.weights.tolist() == [2.0]  # all that came after was worse
@@ -140,7 +140,7 @@ class TestNewton:
             def hessian(self, w):
                 return np.full((2, 2), np.nan)
 
-        for solver in (Newton(), Newton(plain=True), Proximal(method="newton")):
+        for solver in (Newton(), Newton(full_steps=True), Proximal(method="newton")):
             solution = solver.solve(Broken(np.eye(2), np.ones(2)), np.zeros(2), Penalty.uniform(2))
             assert not solution.converged
             assert "curvature is not finite" in solution.message
@@ -152,7 +152,7 @@ class TestNewton:
             Newton().solve(Gradient(objective), np.zeros(6), Penalty.uniform(6))
 
         class MatrixOnly(Quadratic):
-            hessian_times = None
+            hessian_product = None
 
         with pytest.raises(DataError, match="cholesky_limit = 3"):
             Newton(cholesky_limit=3).solve(MatrixOnly(objective.A, objective.b), np.zeros(6), Penalty.uniform(6))

@@ -36,7 +36,11 @@ def test_queries_that_come_back_with_other_rows_are_told(qid, tmp_path):
     ranker = tr.LinearRanker().fit(X, y, qid=q)
     ranker.save(tmp_path / "model.toprank")
     frame = pd.DataFrame(X_test)
-    for one in (ranker, tr.load(tmp_path / "model.toprank"), tr.BlendRanker.of([ranker], tr.RankingData(X, y, qid=q))):
+    for one in (
+        ranker,
+        tr.load(tmp_path / "model.toprank"),
+        tr.BlendRanker.from_fitted([ranker], tr.RankingData(X, y, qid=q)),
+    ):
         for judge in (one.score, lambda *given, one=one, **named: tr.make_scorer("map")(one, *given, **named)):
             with pytest.warns(SplitQueriesWarning, match=r"split through the queries.*tr\.split"):
                 judge(X_test, y_test, qid=q_test)

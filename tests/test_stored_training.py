@@ -49,7 +49,7 @@ RANKERS = {
     "linear by products": lambda: tr.LinearRanker("ListNet", solver=Newton(cholesky_limit=1), max_iterations=4),
     "kinks": lambda: tr.LinearRanker("Hinge", tolerance=1e-2),
     "expected gain": lambda: tr.ExpectedGainRanker("ListNet", max_iterations=10),
-    "from linear": lambda: tr.ExpectedGainRanker("ListNet", start="linear", max_iterations=3),
+    "from linear": lambda: tr.ExpectedGainRanker("ListNet", init="linear", max_iterations=3),
     "likelihood by products": lambda: tr.ExpectedGainRanker("Multinomial", solver=Newton(), max_iterations=3),
     "ordinal": lambda: tr.ExpectedGainRanker("Ordinal", max_iterations=10),
     "trees": lambda: tr.TreeRanker("ListNet", n_trees=4, threads=1),
@@ -116,9 +116,9 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
     weights = np.random.default_rng(1).normal(size=kind.n_weights)
 
     def everything(threads):
-        objective = RankingObjective(kind, Features(data.X, Standardization.of(data.X)), bound, threads)
+        objective = RankingObjective(kind, Features(data.X, Standardization.from_data(data.X)), bound, threads)
         objective.blocks = [bound.cut(q, q + 1) for q in range(data.n_queries)]
-        parts = [*objective.value_and_grad(weights), objective.hessian_times(weights)(weights)]
+        parts = [*objective.value_and_grad(weights), objective.hessian_product(weights)(weights)]
         return parts + ([objective.hessian(weights)] if objective.hessian else [])
 
     whole = everything(1)
@@ -132,9 +132,9 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
 def test_products_of_the_curvature_hold_no_copy_of_the_features(both):
     data = both[1]
     bound = tr.losses.Multinomial(n_grades=3).on(data.labels, data.queries)
-    objective = RankingObjective(Logits(6, 3), Features(data.X, Standardization.of(data.X)), bound)
+    objective = RankingObjective(Logits(6, 3), Features(data.X, Standardization.from_data(data.X)), bound)
     weights = np.random.default_rng(1).normal(size=21)
-    times = objective.hessian_times(weights)
+    times = objective.hessian_product(weights)
     prepared = next(cell.cell_contents for cell in times.__closure__ if isinstance(cell.cell_contents, list))
     assert all(scored is None for _, scored, _ in prepared)
     steps = 1e-6 * np.eye(21)[:5]
@@ -147,12 +147,12 @@ def test_sparse_features_are_passed_over_in_parts(both, monkeypatch):
     memory, mapped = both
     if not mapped.is_sparse:
         pytest.skip("about sparse features")
-    whole = Standardization.of(memory.X)
+    whole = Standardization.from_data(memory.X)
     weights = np.arange(6.0)
     product = Features(memory.X, whole).times(slice(3, memory.n_documents), weights)
     monkeypatch.setattr(scorer_features, "_ENTRIES", 5)
     monkeypatch.setattr(scorer_features, "_CHUNK", 7)
-    parts = Standardization.of(mapped.X)
+    parts = Standardization.from_data(mapped.X)
     # sums of parts are added up in another order than one sum is
     np.testing.assert_allclose(parts.spread, whole.spread, rtol=1e-14)
     np.testing.assert_allclose(parts.center, whole.center, rtol=1e-14)
@@ -166,13 +166,13 @@ def test_one_large_query_needs_no_copy_of_its_features(both, monkeypatch, kind):
     loss = tr.losses.Multinomial(n_grades=3) if isinstance(kind, Logits) else tr.losses.ListNet()
     bound = loss.on(data.labels, Queries([0, data.n_documents]))
     weights, direction = np.random.default_rng(1).normal(size=(2, kind.n_weights))
-    objective = RankingObjective(kind, Features(data.X, Standardization.of(data.X)), bound)
+    objective = RankingObjective(kind, Features(data.X, Standardization.from_data(data.X)), bound)
     sizes, dense = [], Features.dense
     monkeypatch.setattr(Features, "dense", lambda self, rows: sizes.append(rows.stop - rows.start) or dense(self, rows))
 
     def everything():
         value, grad = objective.value_and_grad(weights)
-        return [value, grad, objective.scores(weights), objective.hessian_times(weights)(direction)]
+        return [value, grad, objective.scores(weights), objective.hessian_product(weights)(direction)]
 
     whole = everything()
     assert min(sizes) == data.n_documents
@@ -187,7 +187,7 @@ def test_a_large_sparse_query_is_multiplied_in_parts(both, monkeypatch):
     data = both[1]
     if not data.is_sparse:
         pytest.skip("about sparse features")
-    features = Features(data.X, Standardization.of(data.X))
+    features = Features(data.X, Standardization.from_data(data.X))
     rows, values = slice(3, data.n_documents), np.random.default_rng(0).normal(size=data.n_documents - 3)
     whole, sizes, filled = features.transposed_times(rows, values), [], Features._filled
     monkeypatch.setattr(scorer_features, "_CHUNK", 7)
@@ -291,7 +291,7 @@ def test_trees_take_a_byte_a_value_and_no_copy_of_the_features(tmp_path):
         "There is too little memory to grow trees on 240,000 documents of 200 features: LightGBM takes about "
         f"{200 * 12 * 2**18 / 2**20:,.0f} MiB beside them."
     )
-    assert "extra={'bin_construct_sample_cnt': 20000}" in found["trees of a whole sample"]
+    assert "lightgbm_params={'bin_construct_sample_cnt': 20000}" in found["trees of a whole sample"]
 
 
 def in_a_container(root, groups, files):
@@ -332,7 +332,7 @@ def test_the_memory_that_is_left_is_that_of_the_container_or_of_the_machine(tmp_
 
 def test_trees_that_would_end_the_process_are_refused_before(both, monkeypatch):
     data = both[0]
-    fits = max(tree_memory.Memory.of_trees(data.X))
+    fits = max(tree_memory.Memory.from_features(data.X))
     monkeypatch.setattr(tree_memory, "memory_left", lambda: fits - 1)
     with pytest.raises(tr.errors.DataError, match=r"too little memory to grow trees .* MiB are left"):
         tr.TreeRanker(n_trees=1, threads=1).fit(data)

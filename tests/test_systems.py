@@ -288,7 +288,7 @@ def one_strong_feature():
 
 def test_adarank_as_published_stands_still_and_ours_does_not():
     data = one_strong_feature()
-    published = tr.AdaRank(metric="ndcg@10", max_in_a_row=500).fit(data)
+    published = tr.AdaRank(metric="ndcg@10", max_consecutive=500).fit(data)
     ours = tr.AdaRank(metric="ndcg@10").fit(data)
     assert np.count_nonzero(published.coef_) == 1
     assert np.count_nonzero(ours.coef_) >= 3
@@ -391,10 +391,10 @@ def test_wrong_options_are_refused_not_ignored(parts):
     with pytest.raises(DataError, match="wrong kind"):
         systems.make("LambdaMART", early_stopping="soon")
     assert systems.make("LambdaMART", early_stopping=None).early_stopping is None
-    for name, values in {"scale": 1, "max_iterations": 2.5, "tolerance": [1e-3, True]}.items():
+    for name, values in {"standardize": 1, "max_iterations": 2.5, "tolerance": [1e-3, True]}.items():
         with pytest.raises(DataError, match=rf"{name}=.* is of the wrong kind for RankSVM; its default is"):
             systems.make("RankSVM", **{name: values})
-    several = systems.make("RankSVM", l2=np.array([1.0, 0.1]), tolerance=[1e-3], solver=tr.solvers.LBFGS(), start=None)
+    several = systems.make("RankSVM", l2=np.array([1.0, 0.1]), tolerance=[1e-3], solver=tr.solvers.LBFGS(), init=None)
     assert several.tolerance == [1e-3]
     with pytest.raises(DataError, match="l2 must be a number"):
         systems.make("RankSVM", l2="abc").fit(train)

@@ -227,7 +227,7 @@ def test_a_ranker_learns_from_words_and_predicts_them(ranker, tmp_path):
     again = tr.load(tmp_path / "m.toprank")
     assert (again.predict(test) == scores).all()
     assert (again.predict(frame) == scores).all()
-    assert again.state().values == ranker.to_save().state().values
+    assert again.state().values == ranker.saved_ranker().state().values
     matched = ranker.translated(test)
     assert (ranker.predict(matched) == scores).all()  # who brings the columns need not bring the words
     assert matched.text is None
@@ -335,13 +335,13 @@ def test_training_goes_on_with_the_same_words():
 def test_a_blend_of_fitted_rankers(tmp_path):
     train, test = tr.split(DATA, (0.7, 0.3))
     members = [tr.LinearRanker("ListNet").fit(train), tr.TreeRanker(n_trees=4, min_data_in_leaf=3).fit(train)]
-    blend = tr.BlendRanker.of(members, test)
+    blend = tr.BlendRanker.from_fitted(members, test)
     blend.save(tmp_path / "b.toprank")
     assert (tr.load(tmp_path / "b.toprank").predict(test) == blend.predict(test)).all()
     assert members[0].text_ is not None  # members stay as they are
     other = tr.LinearRanker("ListNet").fit(test)
     with pytest.raises(DataError, match="learned from other texts"):
-        tr.BlendRanker.of([members[0], other], test)
+        tr.BlendRanker.from_fitted([members[0], other], test)
 
 
 def test_data_without_the_words_are_refused():

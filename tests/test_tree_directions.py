@@ -51,12 +51,14 @@ def by_trying(ranker, directions, categories=()):
     return held
 
 
-@pytest.mark.parametrize("extra", [{}, {"zero_as_missing": True}, {"use_missing": False}])
+@pytest.mark.parametrize("lightgbm_params", [{}, {"zero_as_missing": True}, {"use_missing": False}])
 @pytest.mark.parametrize("leaves", [3, 6])
-def test_a_single_tree_is_judged_exactly(extra, leaves):
+def test_a_single_tree_is_judged_exactly(lightgbm_params, leaves):
     outcomes = set()
     for seed in range(12):
-        ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=leaves, extra=extra, **SMALL).fit(some_data(seed))
+        ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=leaves, lightgbm_params=lightgbm_params, **SMALL).fit(
+            some_data(seed)
+        )
         for asked in ([1, 1, 1], [-1, -1, -1]):
             held = verified_monotonicity(ranker.forest_, asked)
             assert held == by_trying(ranker, asked)
@@ -73,7 +75,10 @@ def test_a_split_by_category_above_is_judged_exactly():
         float
     )  # rises in some categories, falls in others
     rising = data.replace(X=X, labels=np.where(X[:, 2] > 2, X[:, 0] > 0.2, X[:, 0] > -0.5).astype(float))
-    options = {"categorical": [2], "extra": {"min_data_per_group": 1, "max_cat_to_onehot": 1, "cat_smooth": 0.0}}
+    options = {
+        "categorical": [2],
+        "lightgbm_params": {"min_data_per_group": 1, "max_cat_to_onehot": 1, "cat_smooth": 0.0},
+    }
     for given in (data.replace(X=X, labels=labels), rising):
         ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=6, **options, **SMALL).fit(given)
         assert 2 in ranker.forest_.categories
@@ -87,7 +92,7 @@ def test_what_lightgbm_keeps_is_found_to_hold(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ranker = tr.TreeRanker(
-            "Squared", n_trees=15, monotone=asked, extra={"monotone_constraints_method": method}, **SMALL
+            "Squared", n_trees=15, monotone=asked, lightgbm_params={"monotone_constraints_method": method}, **SMALL
         ).fit(some_data())
     assert ranker.directions_ == asked == by_trying(ranker, asked)
 
@@ -95,7 +100,7 @@ def test_what_lightgbm_keeps_is_found_to_hold(method):
 def test_zeros_that_count_as_missing_are_told(tmp_path):
     with pytest.warns(MonotoneWarning, match=r"do not keep to monotone for feature '0'.*zero_as_missing"):
         ranker = tr.TreeRanker(
-            "Squared", n_trees=5, num_leaves=7, monotone=[1, 0, 0], extra={"zero_as_missing": True}, **SMALL
+            "Squared", n_trees=5, num_leaves=7, monotone=[1, 0, 0], lightgbm_params={"zero_as_missing": True}, **SMALL
         ).fit(some_data())
     assert ranker.directions_ == [0, 0, 0] == by_trying(ranker, [1, 0, 0])
     ranker.save(tmp_path / "m.toprank")
@@ -111,7 +116,7 @@ def test_the_method_advanced_is_not_trusted():
         labels = np.digitize(np.sin(3 * X[:, 0]) + X[:, 0] * X[:, 1] + rng.normal(size=500), [-0.5, 0.8]).astype(float)
         X[rng.uniform(size=X.shape) < 0.1] = np.nan
         data = tr.RankingData(X, labels, qid=np.repeat(np.arange(50), 10))
-        options = {"extra": {"monotone_constraints_method": "advanced"}, "monotone": [1, 1, 0]}
+        options = {"lightgbm_params": {"monotone_constraints_method": "advanced"}, "monotone": [1, 1, 0]}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=20, **options, **SMALL).fit(data)

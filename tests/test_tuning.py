@@ -286,7 +286,7 @@ def test_callbacks_see_each_trial_and_may_end_the_search(parts):
 
 
 def test_progress_says_the_best_and_the_time_left(parts, capsys):
-    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, n_trials=2, verbose=True)
+    tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), None]}, n_trials=2, verbose=True)
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("1/2 trials  ndcg@10 0.")
     assert "best 0." in first
@@ -486,18 +486,18 @@ def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
 
 
 def test_a_failed_trial_is_noted_and_not_fatal(parts):
-    tuned = tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), 1.0, None]}, n_trials=9)
+    tuned = tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), 1.0, None]}, n_trials=9)
     failed = [row for row in tuned.trials if row["state"] == "failed"]
     assert failed
     for row in failed:
-        assert row["options"] == {"start": (1.0, 2.0)}
+        assert row["options"] == {"init": (1.0, 2.0)}
         assert row["remark"] == "start has 2 weights, but the ranker has 7."
         assert row["value"] is None
     assert f"{len(failed)} failed" in str(tuned)
     with pytest.raises(DataError, match=r"All 10 trials failed. The first said: start has 2 weights"):
-        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=30)
+        tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=30)
     with pytest.raises(DataError, match="All 1 trial failed"):
-        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=1)
+        tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=1)
 
 
 def test_what_rankers_say_is_said_once_for_the_answer(parts):
@@ -509,7 +509,7 @@ def test_what_rankers_say_is_said_once_for_the_answer(parts):
 
 def test_optuna_is_silent_and_left_as_it_was(parts, capfd):
     before, filters = optuna.logging.get_verbosity(), list(warnings.filters)
-    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, n_trials=3)
+    tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), None]}, n_trials=3)
     assert (optuna.logging.get_verbosity(), warnings.filters) == (before, filters)
     assert capfd.readouterr() == ("", "")
 

@@ -70,7 +70,7 @@ def test_numbers_and_several_of_them_are_searched():
     [
         ({"l2": (1e-3, 1.0, "log")}, 9, False),
         ({"l2": (1e-3, 1.0, "log")}, 10, True),
-        ({"l2": (1e-3, 1.0, "log"), "alpha": (0.1, 2.0), "start": [None], "tolerance": [1e-6], "max_iterations": [99],
+        ({"l2": (1e-3, 1.0, "log"), "alpha": (0.1, 2.0), "init": [None], "tolerance": [1e-6], "max_iterations": [99],
           "psi": ["linear"]}, 11, False),
     ],
 )  # fmt: skip

@@ -42,7 +42,7 @@ ASKED = {
     "the same data": lambda data: tr.LinearRanker().fit(data, valid=data),
     "trees": lambda data: tr.TreeRanker(**FLAT).fit(data),
     "a member of a blend": lambda data: tr.BlendRanker([tr.TreeRanker(**FLAT)]).fit(data),
-    "a start": lambda data: tr.ExpectedGainRanker("ListMLE", start="linear", max_iterations=1).fit(data),
+    "a start": lambda data: tr.ExpectedGainRanker("ListMLE", init="linear", max_iterations=1).fit(data),
     "rank": lambda data: tr.LinearRanker().fit(data).rank(data.replace(X=np.zeros(data.X.shape))),
     "evaluate": lambda data: tr.evaluate(np.zeros(data.n_documents), data.labels),
     "scikit-learn": validated,

@@ -95,9 +95,9 @@ def test_validation_data_stop_the_boosting(parts):
     ]
     for estimator in regressors:
         stopped = tr.wrap(estimator, early_stopping=3).fit(train, valid=valid)
-        trees = stopped.to_save().training_["trees"]
+        trees = stopped.saved_ranker().training_["trees"]
         assert trees < 200
-        free = tr.wrap(estimator, early_stopping=None).fit(train).to_save()
+        free = tr.wrap(estimator, early_stopping=None).fit(train).saved_ranker()
         assert free.training_["trees"] >= 200
 
 
@@ -281,7 +281,7 @@ def test_what_a_saved_linear_model_is_explained_by_are_its_features_not_its_colu
     ridge = tr.wrap(Ridge()).fit(data)
     ridge.save(tmp_path / "m.toprank")
     saved = tr.load(tmp_path / "m.toprank")
-    assert saved.course(1).slope == ridge.estimator_.coef_[0]
+    assert saved.score_profile(1).slope == ridge.estimator_.coef_[0]
     searched, exact = (tr.explanations.counterfactuals(one, data, qid="0") for one in (ridge, saved))
     assert [one.feature for one in exact.changes] == [one.feature for one in searched.changes] == ["price"]
     assert exact.exact
@@ -298,8 +298,8 @@ def test_a_saved_model_refuses_the_missing_values_that_the_estimator_refused(par
     for one, words in ((ridge, "NaN"), (saved, "A Ridge takes no missing values, and there are 1; fill them in")):
         with pytest.raises(ValueError, match=words):
             one.predict(test.replace(X=X))
-    blend = tr.BlendRanker.of([saved, tr.LinearRanker().fit(train)], test)
-    assert not blend.takes_missing
+    blend = tr.BlendRanker.from_fitted([saved, tr.LinearRanker().fit(train)], test)
+    assert not blend.supports_missing
     assert [model.name for model in tr.serving.application([tmp_path / "m.toprank"]).models] == ["m"]
 
 

@@ -165,12 +165,12 @@ _ONE_BY_ONE = (
     _linear("ListMLE", "ListMLE", "Xia et al. 2008", "Plackett–Luce likelihood of the ideal order", metric="avgndcg"),
     _linear("p-ListMLE", "PListMLE", "Lan et al. 2014", "ListMLE with weights on positions", metric="avgndcg"),
     _linear("cs-RgList", "CostSensitiveListMLE", _CS, "ListMLE with costs by grade", metric="avgndcg",
-            options={"scale": False, "l2": 1.0}, grid={"l2": (1e4, 1e3, 1e2, 10.0, 1.0)},
+            options={"standardize": False, "l2": 1.0}, grid={"l2": (1e4, 1e3, 1e2, 10.0, 1.0)},
             refine=(0.6, 0.8, 1.0, 1.2, 1.4)),
     _linear("RankCosine", "Cosine", "Qin et al. 2008", "cosine between gains and scores"),
     *(System(f"ExpectedGain-{name}", "ExpectedGainRanker", loss, _EXPECTED,
              f"expected gain from grade probabilities, trained under the {name} loss",
-             options={"start": "linear"}, grid=_SHORT_PATH)
+             options={"init": "linear"}, grid=_SHORT_PATH)
       for name, loss in (("cosine", "Cosine"), ("crossentropy", "ListNet"), ("squared", "Squared"))),
     System("PlugIn", "ExpectedGainRanker", "Multinomial", _EXPECTED,
            "expected gain from grade probabilities of highest likelihood", grid=_SHORT_PATH),

@@ -39,10 +39,10 @@ def read_rankers(data):
     from onnx_models import network
     from toprank.rankers.foreign.onnx_model import OnnxRanker
 
-    onnx = OnnxRanker.of(network(features=data.n_features).SerializeToString())
+    onnx = OnnxRanker.from_bytes(network(features=data.n_features).SerializeToString())
     onnx.feature_names_in_ = np.array(data.feature_names, dtype=object)
     forest = tr.wrap(XGBRanker(n_estimators=5, max_depth=3, n_jobs=1)).fit(data)
-    return {"forest": forest.to_save(), "weights": tr.wrap(Ridge()).fit(data).to_save(), "onnx": onnx}
+    return {"forest": forest.saved_ranker(), "weights": tr.wrap(Ridge()).fit(data).saved_ranker(), "onnx": onnx}
 
 
 if __name__ == "__main__":

@@ -312,7 +312,7 @@ def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData
     width = like.n_features if known else like.n_features_in_
     kind = file_format(path)
     wanted = dict(options)
-    if kind == "letor" and getattr(like, "takes_more_features", False):
+    if kind == "letor" and getattr(like, "allows_extra_features", False):
         read = read_data(path, {"first_feature_id": 1, **options})
         if read.n_features >= width:
             return read
@@ -340,7 +340,7 @@ def load_both(
         reading = {**dict.fromkeys(("weight", "query_weight", "teacher"), False), **reading}
         if "label" not in reading and (named or not has_label(data)):
             reading["label"] = False
-    if table and not queries and "qid" not in reading and named and not ranker.sees_queries:
+    if table and not queries and "qid" not in reading and named and not ranker.uses_query_context:
         reading["qid"] = False
     return ranker, read_alike(data, reading, like=ranker)
 

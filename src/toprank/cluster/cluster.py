@@ -345,7 +345,7 @@ class Cluster:
             train: what `place` takes or gives, with labels.
             valid: data of the same kind to choose on (a penalty along its path, a number of rounds); never trained on.
         """
-        if not getattr(ranker, "learns_from_parts", False):
+        if not getattr(ranker, "supports_distributed", False):
             raise DataError(
                 f"{type(ranker).__name__} cannot be trained on a cluster; LinearRanker, ExpectedGainRanker and "
                 "TreeRanker can. (Processes of torchrun train a NeuralRanker: toprank.cluster.fit_distributed.)"

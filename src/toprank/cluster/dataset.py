@@ -362,25 +362,25 @@ class Placed(Source):
         return Standardization.from_moments(Moments.joined(parts), self.feature_names)
 
     @override
-    def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
+    def target_encodings(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         if asked != "auto":
             raise DataError(
                 "Means of levels are learned in memory, not on a cluster: a partition does not know the others' folds. "
-                "Train with level_means='auto' or False there."
+                "Train with target_encoding='auto' or False there."
             )
         return TargetEncodings((), "nothing: the data lie on a cluster", {})
 
     @override
     def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         counts = self.rows.total(work.level_counts, encoding)
-        return SeenColumns.of(encoding, counts, lambda: self.standardization(None).center, sparse, means)
+        return SeenColumns.from_counts(encoding, counts, lambda: self.standardization(None).center, sparse, means)
 
     @override
     def widened(self, columns: SeenColumns, folds: int | None = None) -> Placed:
         if columns.means:
             raise DataError(
                 "The model that training goes on from sees means of levels, which are not learned on a cluster. Train "
-                "it with level_means=False, or go on in memory."
+                "it with target_encoding=False, or go on in memory."
             )
         return self._seen_through(columns, columns.width, None)
 
@@ -464,9 +464,9 @@ class ClusterObjective:
     def __init__(self, parts: Partitions, n_weights: int) -> None:
         self.parts, self.n_weights = parts, n_weights
 
-    def drawn(self, draw: int, weights: FloatArray) -> ClusterObjective:
-        """See `RankingObjective.drawn`."""
-        return ClusterObjective(self.parts.then(work.drawn, draw, weights), self.n_weights)
+    def resampled(self, draw: int, weights: FloatArray) -> ClusterObjective:
+        """See `RankingObjective.resampled`."""
+        return ClusterObjective(self.parts.then(work.resampled, draw, weights), self.n_weights)
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """Return the mean loss and its gradient."""
@@ -478,7 +478,7 @@ class ClusterObjective:
         result: FloatArray = self.parts.total(work.hessian, weights)[0]
         return result
 
-    def hessian_times(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    def hessian_product(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """Return the map v ↦ H v; what it needs is prepared on the workers and stays there."""
         prepared = self.parts.then(work.products, weights)
 

@@ -60,15 +60,15 @@ def fit_distributed(ranker: NeuralRanker, data: Any, *, valid: Any = None, patie
         )
     train, held_out = (read(part) if isinstance(part, str | os.PathLike) else part for part in (data, valid))
     with _group(float(patience)) as group:
-        ranker._team = group
+        ranker._worker_group = group
         try:
             return ranker.fit(train, valid=held_out)
         finally:
-            del ranker._team
+            del ranker._worker_group
 
 
 class GlooGroup:
-    """This process's place among those that train one network; see `toprank.rankers.neural.training.Team`."""
+    """This process's place among those that train one network; see `toprank.rankers.neural.training.WorkerGroup`."""
 
     def __init__(self, rank: int, size: int, place: int | None = None) -> None:
         self.rank, self.size = rank, size

@@ -192,7 +192,7 @@ def digest_of(rows: WorkerRows) -> str:
 @in_sentences
 def moments_of(rows: WorkerRows, shift: FloatArray, threads: int) -> Moments:
     """Sum over the rows, for the standardization."""
-    return Moments.of(rows.present.X, shift, threads=threads)
+    return Moments.from_data(rows.present.X, shift, threads=threads)
 
 
 class Whole(NamedTuple):
@@ -247,7 +247,7 @@ class Products:
 
     def __init__(self, part: PartObjective, weights: FloatArray) -> None:
         self.part, self.weights = part, weights
-        self.times = part.inner.hessian_times(weights)
+        self.times = part.inner.hessian_product(weights)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Products, (self.part, self.weights)
@@ -273,13 +273,13 @@ def part_objective(
     features = Features(data.X, standardization, complete=standardization.complete)
     inner = RankingObjective(scorer, features, bound_part(loss, data, whole), threads)
     part = PartObjective(inner, (rows, scorer, loss, standardization, whole, threads))
-    return part if draw is None else drawn(part, *draw)
+    return part if draw is None else resampled(part, *draw)
 
 
 @in_sentences
-def drawn(part: PartObjective, draw: int, weights: FloatArray) -> PartObjective:
-    """Return a partition's part of the objective at a draw; see `RankingObjective.drawn`."""
-    return PartObjective(part.inner.drawn(draw, weights), (*part.recipe, (draw, weights)))
+def resampled(part: PartObjective, draw: int, weights: FloatArray) -> PartObjective:
+    """Return a partition's part of the objective at a draw; see `RankingObjective.resampled`."""
+    return PartObjective(part.inner.resampled(draw, weights), (*part.recipe, (draw, weights)))
 
 
 @in_sentences

@@ -155,11 +155,11 @@ def partial_dependence(
     drawn = (
         np.sort(np.random.default_rng(seed).choice(n, n_documents, replace=False)) if n_documents < n else np.arange(n)
     )
-    score = _in_queries if ranker.sees_queries else _by_rows
+    score = _in_queries if ranker.uses_query_context else _by_rows
     scores = score(ranker, translated, column.number, values, drawn)
     p10, p90 = np.quantile(scores, (0.1, 0.9), axis=1)
     how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if n_documents < n else "")
-    how += "; the other documents of a query keep their values." if ranker.sees_queries else "."
+    how += "; the other documents of a query keep their values." if ranker.uses_query_context else "."
     shown = tuple(column.shown(value) for value in values.tolist())
     return PartialDependence(
         feature=column.name,

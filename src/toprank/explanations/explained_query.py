@@ -93,7 +93,7 @@ class ExplainedQuery:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What is to be said of every explanation of this query."""
-        return (OTHERS_FIXED,) if self.ranker.sees_queries else ()
+        return (OTHERS_FIXED,) if self.ranker.uses_query_context else ()
 
 
 def _query_number(data: RankingData, qid: Any) -> int:

@@ -1,7 +1,8 @@
 """What would change an order: the smallest change of one feature that lifts a document above another.
 
 Along a feature, the score of a linear ranker, of trees and of their blends is a straight line between breaks
-(`Ranker.course`), so that one score for each piece tells exactly where the order turns. Other rankers are searched.
+(`Ranker.score_profile`), so one score for each piece determines exactly where the order turns. Other rankers are
+searched.
 Every reported change has been scored by the ranker itself.
 """
 
@@ -141,11 +142,11 @@ def counterfactuals_of(query: ExplainedQuery, first: int, second: int, features:
     for number in tried.tolist():
         feature = features[number]
         margins = _margins(query, a, b, number)
-        course = None if feature.is_category else query.ranker.course(number)
-        exact &= feature.is_category or course is not None
+        profile = None if feature.is_category else query.ranker.score_profile(number)
+        exact &= feature.is_category or profile is not None
         change = _of_category(feature, query.X[b, number], margins) if feature.is_category else None
         if not feature.is_category:
-            change = _of_number(feature, float(query.X[b, number]), margins, course)
+            change = _of_number(feature, float(query.X[b, number]), margins, profile)
         if change is not None:
             listed.append(change)
     listed.sort(key=lambda change: change.size)
@@ -159,7 +160,7 @@ def _margins(query: ExplainedQuery, a: int, b: int, feature: int) -> Margins:
 
     def score(values: FloatArray) -> FloatArray:
         changes = {b: values[:, None]}
-        if not query.ranker.sees_queries:
+        if not query.ranker.uses_query_context:
             return np.asarray(rescored(query.ranker, query.part, query.X, changes, [feature])[:, 0] - query.scores[a])
         changes[a] = np.full((len(values), 1), query.X[a, feature])  # its score depends on b
         scores = rescored(query.ranker, query.part, query.X, changes, [feature])
@@ -184,9 +185,9 @@ def _of_category(feature: Feature, now: float, margins: Margins) -> FeatureChang
     return FeatureChange(feature.name, feature.shown(now), feature.shown(value), value, 1.0, True)
 
 
-def _of_number(feature: Feature, now: float, margins: Margins, course: ScoreProfile | None) -> FeatureChange | None:
+def _of_number(feature: Feature, now: float, margins: Margins, profile: ScoreProfile | None) -> FeatureChange | None:
     start = float(feature.present.mean()) if math.isnan(now) else now
-    crossings = _searched(feature, start, margins) if course is None else _along(course, start, margins)
+    crossings = _searched(feature, start, margins) if profile is None else _along(profile, start, margins)
     low, high = float(feature.present.min()), float(feature.present.max())
     for value, side, open_end in sorted(crossings, key=lambda crossing: abs(crossing.value - start)):
         beyond = _beyond(value, side, feature, open_end, margins)
@@ -237,12 +238,12 @@ class _Crossing(NamedTuple):
     """Whether the value itself is excluded."""
 
 
-def _along(course: ScoreProfile, start: float, margins: Margins) -> Iterator[_Crossing]:
+def _along(profile: ScoreProfile, start: float, margins: Margins) -> Iterator[_Crossing]:
     """Yield the nearest point of each piece where the margin turns positive."""
-    breaks = course.breaks
+    breaks = profile.breaks
     split = int(np.searchsorted(breaks, start, side="left"))  # pieces are (break, next break]
     below, above = breaks[:split][::-1], breaks[split:]
-    last, beyond = course.around()
+    last, beyond = profile.around()
     entries = np.concatenate([[start, start], last[:split][::-1], beyond[split:]])
     sides = np.concatenate([[-1.0, 1.0], np.full(len(below), -1.0), np.ones(len(above))])
     ends = np.concatenate([[np.append(below, -np.inf)[0], np.append(above, np.inf)[0]],
@@ -252,8 +253,8 @@ def _along(course: ScoreProfile, start: float, margins: Margins) -> Iterator[_Cr
         entry, side = float(entries[place]), float(sides[place])
         if margin > 0:
             yield _Crossing(float(values[place]), side, side > 0)
-        elif course.slope * side > 0:
-            crossing = entry - margin / course.slope
+        elif profile.slope * side > 0:
+            crossing = entry - margin / profile.slope
             if abs(crossing - entry) < abs(ends[place] - entry):
                 yield _Crossing(crossing, side, True)
 

@@ -168,7 +168,7 @@ def explain_query(
     if n > (most := _backgrounds(ranker, n)):
         against = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
         words = f"the mean of {most} documents of the query, drawn by seed {seed}"
-    cost = n * len(against) * (len(explained.features) + 1) * (n if ranker.sees_queries else 1)
+    cost = n * len(against) * (len(explained.features) + 1) * (n if ranker.uses_query_context else 1)
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
     terms = ranker.contributions(explained.part, order, against, sampling)
     columns = FeatureColumns(ranker, ranker.translated(data))

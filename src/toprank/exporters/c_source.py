@@ -22,7 +22,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporters.c_functions import FUNCTIONS, HEAD, TAIL
 from toprank.exporters.formats import Format, Prepared
-from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Part, Wide
+from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network, Part
 from toprank.rankers.trees.forest import Forest
 
 
@@ -50,7 +50,7 @@ class _CWriter:
         """Return the expression of a score; what must be computed first goes into `steps`."""
         if isinstance(part, Blend):
             return " + ".join(f"{_number(factor)} * ({self.score(term, x)})" for factor, term in part.terms)
-        if isinstance(part, Wide):
+        if isinstance(part, ExpandedFeatures):
             return self.score(part.part, self._wide(part, x))
         if not isinstance(part, GradeGains):
             return f"{self.outputs(part, x)}[0]"
@@ -60,7 +60,7 @@ class _CWriter:
         how = f"{int(part.link == 'softmax')}, {len(part.gains)}, {tables}, {int(part.steps is not None)}"
         return f"expected_gain({self.outputs(part.part, x)}, {how}, {int(part.by_score)}, P)"
 
-    def _wide(self, part: Wide, x: str) -> str:
+    def _wide(self, part: ExpandedFeatures, x: str) -> str:
         self.functions.add("wide")
         name = self._name("wide")
         self.steps.append(f"double {name}[{part.width}];")

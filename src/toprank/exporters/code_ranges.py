@@ -41,7 +41,7 @@ def with_ranges(
     except OverflowError:
         return None
     rules = {name: getattr(forest, name) for name in ("flushes", "single_rows", "single_sums")}
-    return Forest.of(trees, forest.n_features, forest.intercepts, **rules)
+    return Forest.from_trees(trees, forest.n_features, forest.intercepts, **rules)
 
 
 def most_leaves(forest: Forest) -> int:

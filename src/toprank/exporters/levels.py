@@ -23,7 +23,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Level, codes_of, listed
 from toprank.exporters.code_ranges import neighborly_numbers, with_ranges
 from toprank.exporters.formats import ELSEWHERE, table_remarks
-from toprank.rankers.formula import Formula, LinearFunction, Wide
+from toprank.rankers.formula import ExpandedFeatures, Formula, LinearFunction
 from toprank.rankers.trees.forest import Forest
 
 LEVELS_FILE = ".levels.json"
@@ -162,7 +162,12 @@ class LevelColumns(NamedTuple):
 def level_columns(formula: Formula) -> LevelColumns | None:
     """Return a linear function of a table with a feature for each level; None if the formula is something else."""
     wide = formula.part
-    if not isinstance(wide, Wide) or wide.means or not isinstance(wide.part, LinearFunction) or wide.part.outputs > 1:
+    if (
+        not isinstance(wide, ExpandedFeatures)
+        or wide.means
+        or not isinstance(wide.part, LinearFunction)
+        or wide.part.outputs > 1
+    ):
         return None
     names = [formula.features[place] for place in wide.numbers.tolist()]
     numbers: NumbersOfTerms = {}
@@ -176,7 +181,7 @@ def level_columns(formula: Formula) -> LevelColumns | None:
     return LevelColumns(replace(formula, features=tuple(names), part=part, encoding=None), numbers)
 
 
-def _without_center_of_levels(wide: Wide, part: LinearFunction) -> LinearFunction:
+def _without_center_of_levels(wide: ExpandedFeatures, part: LinearFunction) -> LinearFunction:
     """Return the same function of raw numbers, and of zeros and ones that are not centered."""
     k = len(wide.numbers)
     slopes, center, missing = part.weights * part.scale, part.center.copy(), part.missing.copy()

@@ -22,7 +22,7 @@ def _text(formula: Formula, forest: Forest) -> bytes:
     trees = list(forest.trees)
     if forest.intercepts[0] or not trees:
         trees.append(Tree.constant(float(forest.intercepts[0])))
-    text = written_trees(Forest.of(trees, formula.n_features, np.zeros(1)))
+    text = written_trees(Forest.from_trees(trees, formula.n_features, np.zeros(1)))
     names = " ".join(renamed(formula.features, _MARKS))
     return re.sub("(?m)^feature_names=.*$", lambda _: f"feature_names={names}", text, count=1).encode()
 

@@ -10,14 +10,14 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporters.formats import ELSEWHERE, Format, Prepared
-from toprank.rankers.formula import Formula, Wide
+from toprank.rankers.formula import ExpandedFeatures, Formula
 
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.linear is not None:
         return None
     why = "it is no weighted sum"
-    if isinstance(formula.part, Wide):
+    if isinstance(formula.part, ExpandedFeatures):
         verb = "looks up the mean of" if formula.part.means else "has a weight for"
         why = f"it {verb} each level of a category"
     return f"{why}, and the file holds a weight for each feature. {ELSEWHERE}."

@@ -20,7 +20,7 @@ from toprank.exporters.formats import Format, Prepared
 from toprank.exporters.onnx_nodes import GraphNodes
 from toprank.exporters.onnx_trees import forest_outputs, ranks_up_to, too_deep
 from toprank.lazy_imports import installed
-from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Part, Wide
+from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network, Part
 from toprank.rankers.trees.forest import Forest
 
 _OPSETS = {"": 18, "ai.onnx.ml": 5}
@@ -94,7 +94,7 @@ class _Graph:
         nodes = self.nodes
         if isinstance(part, GradeGains):
             return self._expected_gain(part)
-        if isinstance(part, Wide):
+        if isinstance(part, ExpandedFeatures):
             return _Graph(nodes, part.width, self._wide(part)).score(part.part)
         if not isinstance(part, Blend):
             return self.outputs(part)
@@ -115,7 +115,7 @@ class _Graph:
         nodes = self.nodes
         return nodes("Where", nodes("IsNaN", self._X), nodes.constant(missing), values)
 
-    def _wide(self, part: Wide) -> str:
+    def _wide(self, part: ExpandedFeatures) -> str:
         """Add features, then zeros and ones for levels of categories, then their means: a code is a row of a table."""
         nodes, blocks, first = self.nodes, [], len(part.numbers)
         if first:

@@ -14,7 +14,7 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporters.formats import Format, Prepared
-from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Part, Wide
+from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network, Part
 from toprank.rankers.trees.forest import TINY, Forest
 
 _HEAD = '''"""Scores of the model {name}, written by toprank {version}. Needs NumPy.
@@ -164,7 +164,7 @@ class _PythonWriter:
         """Return the expression of a part that gives one number a row."""
         if isinstance(part, Blend):
             return " + ".join(f"{factor!r} * {self.score(term, X)}" for factor, term in part.terms)
-        if isinstance(part, Wide):
+        if isinstance(part, ExpandedFeatures):
             center = "None" if part.center is None else _array(part.center)
             places = {feature: where.tolist() for feature, where in part.categories}
             means = "".join(

@@ -13,7 +13,7 @@ from toprank.exporters.code_ranges import DEEPEST, GROWTH, most_leaves
 from toprank.exporters.float32 import MOST_WHOLE
 from toprank.exporters.formats import ELSEWHERE
 from toprank.exporters.levels import numbered_forest, table_categories
-from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Wide
+from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network
 from toprank.rankers.trees.forest import BELOW_TINY, MISSING_ZERO, TINY, Forest, Tree
 
 
@@ -117,7 +117,7 @@ def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> s
         return not_trees(formula, file)
     deepest = max((tree.depth for tree in forest.trees), default=0)
     if deepest > DEEPEST:
-        limit = "extra={'max_depth': 60}"
+        limit = "lightgbm_params={'max_depth': 60}"
         return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
     if (reason := _category_refusal(formula, forest, file, kept)) is not None:
         return reason
@@ -126,8 +126,8 @@ def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> s
         return (
             f"it splits by sets of categories, and {file} compares numbers alone; written as thresholds, its "
             f"{len(forest.values):,} leaves become more than {most_leaves(forest):,}, or a tree more than {DEEPEST} "
-            f"splits deep. {ELSEWHERE}. Or train with smaller sets, extra={{'max_cat_threshold': 4}}, or with a number "
-            "of your own in the place of the category."
+            f"splits deep. {ELSEWHERE}. Or train with smaller sets, "
+            "lightgbm_params={{'max_cat_threshold': 4}}, or with a number of your own in the place of the category."
         )
     return _growth_refusal(plain, file)
 
@@ -163,12 +163,12 @@ def filled_in(formula: Formula) -> str:
 def not_trees(formula: Formula, file: str) -> str:
     """Say why a formula is no forest with one output."""
     part, remedy = formula.part, f"{ELSEWHERE}."
-    if isinstance(part, Wide) and part.means:
+    if isinstance(part, ExpandedFeatures) and part.means:
         return (
             f"it looks up the mean of each level of a category in a table, and {file} has no tables. {remedy} Or train "
-            "with level_means=False."
+            "with target_encoding=False."
         )
-    if isinstance(part, Wide):
+    if isinstance(part, ExpandedFeatures):
         return (
             f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"
         )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.encoding import codes_of
 from toprank.exporters.float32 import FAR, LARGEST_SINGLE, next_single, single_below
-from toprank.rankers.formula import Wide
+from toprank.rankers.formula import ExpandedFeatures
 from toprank.rankers.target_encoding import looked_up
 from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
 
@@ -55,7 +55,7 @@ class Grove(NamedTuple):
     """Trees, and where their columns come from: those of a table may be columns of zeros and ones."""
 
     forest: Forest
-    wide: Wide | None
+    wide: ExpandedFeatures | None
 
 
 class _Questions(NamedTuple):
@@ -161,7 +161,7 @@ def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
     return {feature: np.array([*sorted(known), np.nan]) for feature, known in values.items()}
 
 
-def _behind(wide: Wide | None, column: int) -> int:
+def _behind(wide: ExpandedFeatures | None, column: int) -> int:
     """Return the feature behind a column."""
     if wide is None:
         return column
@@ -172,12 +172,12 @@ def _behind(wide: Wide | None, column: int) -> int:
     return next(feature for feature, where in wide.categories if column in where)
 
 
-def _is_pair(wide: Wide | None, column: int) -> bool:
+def _is_pair(wide: ExpandedFeatures | None, column: int) -> bool:
     """Whether a column depends on two features, so that no interval or set of one tells the side of a row."""
     return wide is not None and column >= wide.first_mean and len(wide.means[column - wide.first_mean].places) > 1
 
 
-def _is_level(wide: Wide | None, column: int) -> bool:
+def _is_level(wide: ExpandedFeatures | None, column: int) -> bool:
     return wide is not None and column >= len(wide.numbers)
 
 
@@ -237,7 +237,9 @@ def _uncentered(tree: Tree, center: FloatArray) -> tuple[FloatArray, BoolArray]:
     return threshold, np.where(inside, tree.threshold >= 0.0, tree.nan_left)
 
 
-def _mask(splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: Wide | None, column: int) -> BoolArray:
+def _mask(
+    splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: ExpandedFeatures | None, column: int
+) -> BoolArray:
     """Return which of the values of a feature go left at a split."""
     missing = np.isnan(values)
     categories = tree.categories[node]

@@ -70,7 +70,7 @@ class AutoRanker(Ranker):
     (True, True)
     """
 
-    takes_categories: ClassVar[bool] = True  # each candidate sees to them by itself
+    supports_categories: ClassVar[bool] = True  # each candidate sees to them by itself
 
     ranker_: Ranker
     selection_: SelectionResult
@@ -223,8 +223,8 @@ class AutoRanker(Ranker):
         return self.ranker_.contributions(query, of, against, sampling)
 
     @override
-    def course(self, feature: int) -> ScoreProfile | None:
-        return self.ranker_.course(feature)
+    def score_profile(self, feature: int) -> ScoreProfile | None:
+        return self.ranker_.score_profile(feature)
 
     @property
     def category_columns(self) -> frozenset[int]:
@@ -232,14 +232,14 @@ class AutoRanker(Ranker):
         return self.ranker_.category_columns
 
     @property
-    def takes_missing(self) -> bool:  # type: ignore[override]
+    def supports_missing(self) -> bool:  # type: ignore[override]
         """Where the chosen ranker does; before, some of the portfolio do."""
-        return not is_fitted(self) or self.ranker_.takes_missing
+        return not is_fitted(self) or self.ranker_.supports_missing
 
     @property
-    def sees_queries(self) -> bool:
+    def uses_query_context(self) -> bool:
         """Where the chosen ranker does."""
-        return self.ranker_.sees_queries
+        return self.ranker_.uses_query_context
 
     @property
     def explains_exactly(self) -> bool:
@@ -254,10 +254,10 @@ class AutoRanker(Ranker):
         return shares
 
     @override
-    def to_save(self) -> Ranker:
+    def saved_ranker(self) -> Ranker:
         """The ranker that was chosen: a model file holds that alone."""
         check_is_fitted(self)
-        return self.ranker_.to_save()
+        return self.ranker_.saved_ranker()
 
 
 def auto(
@@ -381,7 +381,7 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, search: Portfo
             if not done:
                 sentence = "It was not trained again on all the data for lack of time."
                 return Refit(decision.ranker, sentence, out_of_time=True)
-            ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]
+            ranker = BlendRanker.from_fitted(members, train, decision.weights) if decision.blended else members[0]
     except DataError as problem:
         return Refit(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
     if isinstance(ranker, BlendRanker) and decision.blended:

@@ -143,7 +143,7 @@ def _halved(free: Decision, floor: Decision, judge: BoundMetric) -> Decision:
 
 
 def _blended(members: list[Trial], weights: list[float], judge: BoundMetric) -> tuple[BlendRanker, FloatArray]:
-    mixed = BlendRanker.of([trial.ranker for trial in members], judge.data, weights)
+    mixed = BlendRanker.from_fitted([trial.ranker for trial in members], judge.data, weights)
     return mixed, judge.per_query(mixed.predict(judge.data))
 
 

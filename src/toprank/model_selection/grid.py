@@ -129,16 +129,16 @@ class GridSearch(Search):
     def __init__(self, system: System, judge: TrialJudge, options: dict[str, Any]) -> None:
         # Several combinations share the cores, one each; a single one may have them all, and so may each of several
         # that are trained one after the other.
-        super().__init__(judge, at_once=1 if system.kind.trains_alone else judge.threads)
+        super().__init__(judge, at_once=1 if system.kind.needs_exclusive_training else judge.threads)
         self.system, self.options = system, options
         grid = {name: values for name, values in system.grid.items() if name not in options}
         self.searched = tuple(grid)
-        self.penalties = grid.pop("l2", None) if system.kind.walks_penalties else None
+        self.penalties = grid.pop("l2", None) if system.kind.has_penalty_path else None
         self.combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
         own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else judge.threads
         asked = {"metric": judge.metric, "convention": judge.convention, "threads": own_threads}
         self.shared = {**options, **asked}
-        kinked = system.kind.solves_to_a_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
+        kinked = system.kind.uses_duality_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
         self.rough = {"tolerance": _ROUGH} if kinked else {}
         self.kept: Trial | None = None
         self.sentences: list[str] = []

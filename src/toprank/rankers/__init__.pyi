@@ -10,7 +10,7 @@ from toprank.rankers.linear.single_feature import RankBoost as RankBoost
 from toprank.rankers.linear.single_feature import CoordinateAscent as CoordinateAscent
 from toprank.rankers.blend import BlendRanker as BlendRanker
 from toprank.rankers.foreign.ranker import ForestRanker as ForestRanker
-from toprank.rankers.foreign.ranker import WeightsRanker as WeightsRanker
+from toprank.rankers.foreign.ranker import ImportedLinearRanker as ImportedLinearRanker
 from toprank.rankers.foreign.onnx_model import OnnxRanker as OnnxRanker
 
 KINDS: dict[str, str]

@@ -52,21 +52,21 @@ class Ranker(Explainable, Expressible, Savable):
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
     """
 
-    takes_categories: ClassVar[bool] = False
+    supports_categories: ClassVar[bool] = False
     """Whether it takes codes of categories; other rankers see a column of zeros and ones for each frequent level."""
-    takes_sparse: ClassVar[bool] = True
+    supports_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
-    takes_missing: ClassVar[bool] = True
+    supports_missing: ClassVar[bool] = True
     """Whether features may be missing; otherwise missing values are refused."""
-    shows_infinity: ClassVar[bool] = True
+    propagates_infinity: ClassVar[bool] = True
     """Whether an infinite feature shows in the score, which is then refused; otherwise rows are checked."""
-    learns_from_parts: ClassVar[bool] = False
+    supports_distributed: ClassVar[bool] = False
     """Whether it can be trained on a cluster, from partitions of the data."""
-    walks_penalties: ClassVar[bool] = False
+    has_penalty_path: ClassVar[bool] = False
     """Whether it takes several penalties at once and starts each from the solution before; see `PathRanker`."""
-    solves_to_a_gap: ClassVar[bool] = False
+    uses_duality_gap: ClassVar[bool] = False
     """Whether `tolerance` is a duality gap where the loss has kinks, so that a rough solution tells rankers apart."""
-    trains_alone: ClassVar[bool] = False
+    needs_exclusive_training: ClassVar[bool] = False
     """Whether trainings run one after the other, because they would share a device or a setting."""
     can_be_calibrated: ClassVar[bool] = False
     """Whether it may give P(grade | x), which is calibrated on rows that it was not trained on."""
@@ -82,7 +82,7 @@ class Ranker(Explainable, Expressible, Savable):
     """The kinds of the features, if some of them are categories, dates or durations."""
     columns_: SeenColumns | None
     """The columns that it sees, if categories become zeros and ones or means of their levels."""
-    level_means: EncodedCategories = False
+    target_encoding: EncodedCategories = False
     """Which categories are seen as means of their levels; see `toprank.rankers.target_encoding`."""
     text_: TextFeatures | None
     """The statistics of words that it learned, from which queries and documents get columns of what they share."""
@@ -125,9 +125,9 @@ class Ranker(Explainable, Expressible, Savable):
 
     def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> Self:
         """Do what `fit` does, also for a `Source`, which is what a cluster hands to its rankers."""
-        draft = self.drafted()
+        draft = self.unfitted_copy()
         draft._fit_checked(X, y, qid, valid, weights)
-        return self.adopt(draft)
+        return self.commit(draft)
 
     def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> None:
         data = self._training_data(X, y, qid, weights)
@@ -143,8 +143,8 @@ class Ranker(Explainable, Expressible, Savable):
         if isinstance(data, RankingData):
             rows = self.can_be_calibrated and getattr(self, "outputs", "grades") == "grades"
             self.training_ |= remembered(data, rows=rows)
-        if not (isinstance(self.level_means, bool) or self.level_means == "auto"):
-            check_categories(self.level_means)
+        if not (isinstance(self.target_encoding, bool) or self.target_encoding == "auto"):
+            check_categories(self.target_encoding)
         if self.encoding_ is not None and self.encoding_.categories:
             self.columns_ = choose_columns(self, self.encoding_, source_of(data), valid)
         if self.columns_ is not None:
@@ -170,7 +170,7 @@ class Ranker(Explainable, Expressible, Savable):
 
     def categories_to_encode(self) -> EncodedCategories:
         """Return which categories to see as means of their levels."""
-        return self.level_means
+        return self.target_encoding
 
     @property
     def encoding_seed(self) -> int:
@@ -184,7 +184,7 @@ class Ranker(Explainable, Expressible, Savable):
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
-        """Learn from a `RankingData`, or from any `Source` if it `learns_from_parts`; the data are checked.
+        """Learn from a `RankingData`, or from any `Source` if it `supports_distributed`; the data are checked.
 
         `self` is a draft with the parameters of this fit; whatever is set on it becomes part of the record.
         """
@@ -274,7 +274,7 @@ class Ranker(Explainable, Expressible, Savable):
         self.warn_once(message, ConvergenceWarning)
 
     @property
-    def sees_queries(self) -> bool:
+    def uses_query_context(self) -> bool:
         """Whether the score of a document depends on the other documents of its query."""
         return False
 
@@ -287,14 +287,14 @@ class Ranker(Explainable, Expressible, Savable):
         """Keep in `training_` the metric on the data that the model was chosen by."""
         self.training_[data] = {metric: value, "convention": convention}
 
-    def to_save(self) -> Ranker:
+    def saved_ranker(self) -> Ranker:
         """Return the ranker that a model file holds: this one, or one with the same scores."""
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file; see `toprank.load`."""
         check_is_fitted(self)
-        save(self.to_save(), path)
+        save(self.saved_ranker(), path)
 
     def _training_data(
         self, X: Any, y: npt.ArrayLike | None, qid: npt.ArrayLike | None, weights: npt.ArrayLike | None
@@ -338,7 +338,7 @@ class Ranker(Explainable, Expressible, Savable):
             check_files(X)
             self._check_dense(X)
             rows = self.translated(X).X
-            if not self.shows_infinity:
+            if not self.propagates_infinity:
                 check_finite(rows, getattr(self, "feature_names_in_", None))
         else:
             rows = self._rows(X)
@@ -366,7 +366,7 @@ class Ranker(Explainable, Expressible, Savable):
     def _check_dense(self, X: Any) -> None:
         """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""
         matrix = X.X if isinstance(X, RankingData) else X
-        if not self.takes_sparse and hasattr(matrix, "toarray"):
+        if not self.supports_sparse and hasattr(matrix, "toarray"):
             raise columns.sparse(self)
 
     def _check_features(self, data: RankingData | Source) -> None:
@@ -376,7 +376,7 @@ class Ranker(Explainable, Expressible, Savable):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = self.takes_sparse
+        tags.input_tags.sparse = self.supports_sparse
         tags.target_tags.required = True
         return tags
 

@@ -41,8 +41,8 @@ class BlendRanker(Ranker):
         weights: one for each member, not negative; they need not sum to 1. None for equal weights.
 
     After fitting: `rankers_` (the fitted members), `weights_` (w), `scales_` (σ), and `feature_importances_` where
-    every member has them. Rankers that are fitted already are joined by `BlendRanker.of`. An interrupt from the
-    keyboard leaves the blend of the members that were fitted until then, with a warning.
+    every member has them. `BlendRanker.from_fitted` joins rankers that are fitted already. An interrupt from the
+    keyboard keeps the members fitted until then, with a warning.
 
     >>> import toprank as tr
     >>> train, test = tr.split(tr.synthetic(n_queries=90, truth="nonlinear", seed=0), (0.7, 0.3))
@@ -52,7 +52,7 @@ class BlendRanker(Ranker):
     ([0.25, 0.75], True)
     """
 
-    takes_categories: ClassVar[bool] = True
+    supports_categories: ClassVar[bool] = True
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"weights_": Numbers("members"), "scales_": Numbers("members")}
 
     rankers_: list[Any]
@@ -64,10 +64,10 @@ class BlendRanker(Ranker):
         self.weights = weights
 
     @classmethod
-    def of(cls, rankers: Iterable[Any], data: RankingData, weights: Sequence[float] | None = None) -> Self:
+    def from_fitted(cls, rankers: Iterable[Any], data: RankingData, weights: Sequence[float] | None = None) -> Self:
         """Return the blend of fitted rankers; the scales are measured on `data`, best not the training data."""
         if not isinstance(data, RankingData):
-            raise DataError("BlendRanker.of needs a RankingData, on which it measures the scales.")
+            raise DataError("BlendRanker.from_fitted needs a RankingData, on which it measures the scales.")
         blend = cls(list(rankers) if isinstance(rankers, Iterable) else rankers, weights)
         shares, members = blend._shares(), list(blend.rankers)
         for ranker in members:
@@ -90,7 +90,7 @@ class BlendRanker(Ranker):
         blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
         judges = {judge for member in members for judge in member.training_.get("judges", ())}
         blend.training_ |= {"judges": sorted(judges)} if judges else {}
-        return blend.settled()
+        return blend.finalized()
 
     def _shared_text(self, members: list[Any]) -> TextFeatures | None:
         """Return the statistics of words that all members share, and leave them to the blend alone."""
@@ -196,14 +196,14 @@ class BlendRanker(Ranker):
         return [(member, factor) for member, factor in zip(self.rankers_, factors, strict=True) if factor]
 
     @property
-    def takes_missing(self) -> bool:  # type: ignore[override]
+    def supports_missing(self) -> bool:  # type: ignore[override]
         """Where all members do."""
-        return all(member.takes_missing for member, _ in self._counting())
+        return all(member.supports_missing for member, _ in self._counting())
 
     @property
-    def sees_queries(self) -> bool:
+    def uses_query_context(self) -> bool:
         """Where a member does."""
-        return any(member.sees_queries for member, _ in self._counting())
+        return any(member.uses_query_context for member, _ in self._counting())
 
     @property
     def explains_exactly(self) -> bool:
@@ -234,10 +234,10 @@ class BlendRanker(Ranker):
         return super().category_columns.union(*(member.category_columns for member in self.rankers_))
 
     @override
-    def course(self, feature: int) -> ScoreProfile | None:
+    def score_profile(self, feature: int) -> ScoreProfile | None:
         slope, breaks, single = 0.0, [np.zeros(0)], False
         for member, factor in self._counting():
-            own = member.course(feature)
+            own = member.score_profile(feature)
             if own is None:
                 return None
             slope += factor * own.slope
@@ -259,7 +259,7 @@ class BlendRanker(Ranker):
         arrays: dict[str, npt.NDArray[Any]] = {"weights": self.weights_, "scales": self.scales_}
         texts: dict[str, str] = {}
         members = []
-        for number, member in enumerate(ranker.to_save() for ranker in self.rankers_):
+        for number, member in enumerate(ranker.saved_ranker() for ranker in self.rankers_):
             kind = type(member).__name__
             if kind not in kinds.KINDS:
                 raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")
@@ -315,7 +315,7 @@ class BlendRanker(Ranker):
                 member.feature_names_in_ = self.feature_names_in_
             member.encode(self.encoding_, vars(member).pop("_columns_told", None))
             member.check_restored()
-            member.settled()
+            member.finalized()
 
 
 def _check_depth(values: Any, left: int) -> None:

@@ -54,7 +54,7 @@ class Calibration:
         return asdict(self) | {"steps": [list(step) for step in self.steps]}
 
     @classmethod
-    def of(cls, plain: dict[str, Any], n_grades: int) -> Self:
+    def from_plain(cls, plain: dict[str, Any], n_grades: int) -> Self:
         """Return the calibration that `plain` described; refuse values that it cannot have."""
         calibration = cls(
             tuple((float(a), float(b)) for a, b in plain["steps"]),

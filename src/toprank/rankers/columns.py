@@ -47,7 +47,7 @@ def labeled_rows(
     _refuse_answer(X, y_values)
     ranker.encoding_, ranker.columns_ = None, None
     mixed = is_mixed(X)
-    matrix, labels = (X, y_values) if mixed else validate(ranker, X, y, reset=True, sparse=ranker.takes_sparse)
+    matrix, labels = (X, y_values) if mixed else validate(ranker, X, y, reset=True, sparse=ranker.supports_sparse)
     if qid is None:
         _check_one_query(ranker, len(labels))
     more: dict[str, Any] = {"document_weights": weights}
@@ -254,7 +254,7 @@ def rows(ranker: Ranker, X: Any) -> Any:
     columns = getattr(X, "columns", None)
     if names and columns is not None and list(columns) != names and set(names) <= set(columns):
         X = X[names]  # whatever else it holds, and in whatever order
-    return validate(ranker, X, reset=False, sparse=ranker.takes_sparse)
+    return validate(ranker, X, reset=False, sparse=ranker.supports_sparse)
 
 
 # ---- rows of plain numbers ----

@@ -47,8 +47,8 @@ class Sampling(NamedTuple):
     """How contributions are estimated where they are not computed exactly."""
 
     permutations: int | None = None
-    """Orders of the features for each pair, drawn in twos: an order, and the same backwards; None: as many as score
-    about a quarter of a million documents, 16 to 1024."""
+    """Permutations of the features for each pair of documents, drawn as antithetic pairs (an order and its reverse).
+    None for as many as score about a quarter of a million documents, 16 to 1024."""
     seed: int = 0
 
     def checked(self) -> Sampling:
@@ -58,7 +58,7 @@ class Sampling(NamedTuple):
         check_whole("seed", self.seed, 0)
         return self
 
-    def twos(self, players: int, documents: int) -> int:
+    def n_antithetic_pairs(self, players: int, documents: int) -> int:
         """How many orders to draw, and as many backwards, where a coalition costs the scores of so many documents."""
         fits = _SCORED // ((players + 1) * documents)
         return (min(max(fits, 16), 1024) if self.permutations is None else self.permutations) // 2
@@ -165,7 +165,7 @@ class Explainable(Recorded):
         total = counts.sum()
         return np.asarray(counts / total if total > 0 else counts)
 
-    def course(self, feature: int) -> ScoreProfile | None:
+    def score_profile(self, feature: int) -> ScoreProfile | None:
         """Return how the score runs along a numerical feature, or None if that is not known exactly."""
         del feature
         return None
@@ -207,8 +207,8 @@ class LinearTerms(AdditiveTerms):
         rows = X if isinstance(X, np.ndarray) else X.toarray()
         return np.nan_to_num(rows.astype(np.float64) - self.standardization_.center) * self.coef_
 
-    def course(self, feature: int) -> ScoreProfile:
-        """See `Ranker.course`."""
+    def score_profile(self, feature: int) -> ScoreProfile:
+        """See `Ranker.score_profile`."""
         slopes = self.coef_ if self.columns_ is None else self.columns_.by_feature(self.coef_)
         return ScoreProfile(float(slopes[feature]), np.zeros(0))
 
@@ -241,8 +241,8 @@ class ForestTerms(ForestMixin):
         coded = frozenset(() if self.encoding_ is None else self.encoding_.categories)
         return coded if self.columns_ is not None else coded | self.forest_.categories
 
-    def course(self, feature: int) -> ScoreProfile:
-        """See `Ranker.course`."""
+    def score_profile(self, feature: int) -> ScoreProfile:
+        """See `Ranker.score_profile`."""
         column = column_of(feature, self.columns_)
         return ScoreProfile(0.0, self.forest_.thresholds(column), self.forest_.single_rows)
 
@@ -284,8 +284,8 @@ def rescored(
         features: the columns that change.
     """
     rows = list(changes)
-    held = np.arange(len(X)) if ranker.sees_queries else np.array(rows)
-    places = rows if ranker.sees_queries else list(range(len(rows)))
+    held = np.arange(len(X)) if ranker.uses_query_context else np.array(rows)
+    places = rows if ranker.uses_query_context else list(range(len(rows)))
     n_variants, scores = len(next(iter(changes.values()))), []
     each = max(1, _MAX_VALUES // (len(held) * X.shape[1]))
     for first in range(0, n_variants, each):
@@ -303,7 +303,7 @@ def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sa
     X = np.asarray(query.X, dtype=np.float64)
     values, variances = np.zeros((2, len(of), X.shape[1]))
     drawn: set[int] = set()
-    documents = len(X) if ranker.sees_queries else 1
+    documents = len(X) if ranker.uses_query_context else 1
     for place, a in enumerate(of.tolist()):
         for b in against.tolist():
             players = differing(X[a], X[b])
@@ -313,10 +313,10 @@ def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sa
             if len(players) <= _ENUMERATED:
                 values[place, players] += _enumerated(worth, len(players))
                 continue
-            twos = sampling.twos(len(players), documents)
+            n_antithetic_pairs = sampling.n_antithetic_pairs(len(players), documents)
             rng = np.random.default_rng((sampling.seed, a, b))
-            shares, variance = _sampled(worth, len(players), twos, rng)
-            drawn.add(2 * twos)
+            shares, variance = _sampled(worth, len(players), n_antithetic_pairs, rng)
+            drawn.add(2 * n_antithetic_pairs)
             values[place, players] += shares
             variances[place, players] += variance
     n = len(against)
@@ -335,7 +335,7 @@ def _worth(ranker: Any, query: RankingData, X: FloatArray, a: int, b: int, playe
 
     def worth(masks: Mask) -> FloatArray:
         mixture, exchanged = np.where(masks, own, others), np.where(masks, others, own)
-        if not ranker.sees_queries:
+        if not ranker.uses_query_context:
             return rescored(ranker, query, X, {a: mixture}, players)[:, 0]
         scores = rescored(ranker, query, X, {a: mixture, b: exchanged}, players)
         return np.asarray(scores[:, 0] - scores[:, 1]) / 2
@@ -356,11 +356,11 @@ def _enumerated(worth: Worth, n: int) -> FloatArray:
     return values
 
 
-def _sampled(worth: Worth, n: int, twos: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def _sampled(worth: Worth, n: int, n_antithetic_pairs: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Means over random orders of what each player adds when it joins those before, and the variances of the means."""
-    drawn = np.array([rng.permutation(n) for _ in range(twos)])
-    joined = np.stack([drawn, n - 1 - drawn], axis=1).reshape(2 * twos, n)  # when each player joins
+    drawn = np.array([rng.permutation(n) for _ in range(n_antithetic_pairs)])
+    joined = np.stack([drawn, n - 1 - drawn], axis=1).reshape(2 * n_antithetic_pairs, n)  # when each player joins
     masks = joined[:, None] < np.arange(n + 1)[:, None]
-    added = np.diff(worth(masks.reshape(-1, n)).reshape(2 * twos, n + 1), axis=1)
-    differences = np.take_along_axis(added, joined, axis=1).reshape(twos, 2, n).mean(axis=1)
-    return differences.mean(axis=0), differences.var(axis=0, ddof=1) / twos
+    added = np.diff(worth(masks.reshape(-1, n)).reshape(2 * n_antithetic_pairs, n + 1), axis=1)
+    differences = np.take_along_axis(added, joined, axis=1).reshape(n_antithetic_pairs, 2, n).mean(axis=1)
+    return differences.mean(axis=0), differences.var(axis=0, ddof=1) / n_antithetic_pairs

@@ -68,14 +68,14 @@ class Epoch(NamedTuple):
     loss: float
     """The mean loss of the epoch's batches, each before its step."""
     train: float | None
-    """The metric on the training data, with `train_metric`; else None."""
+    """The metric on the training data, with `eval_train`; else None."""
     valid: float | None
     best: int
     seconds: float
     seconds_left: float
 
 
-def metric_judges(
+def training_metrics(
     ranker: TreeRanker | NeuralRanker, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
 ) -> dict[str, BoundMetric]:
     """Return the judges to ask after each step, "train" and "valid"; data that a metric refuses are refused now.

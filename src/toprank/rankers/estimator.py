@@ -4,8 +4,8 @@ Parameters, their text form and clones take a few lines, which are here. Tags, m
 notebook are needed only by scikit-learn itself or its users, and are made of its public parts then.
 
 Beyond that, a fitted estimator is one record: what `fit` learned, with the parameters of that fit, replaced as a whole.
-`fit` trains a copy of the ranker (`drafted`), and the copy becomes the record once training has succeeded. A fit that
-fails, in whatever way, leaves everything as it was; parameters that are changed later take effect at the next fit.
+`fit` trains a copy of the ranker (`unfitted_copy`), which becomes the record once training has succeeded (`commit`). If
+a fit fails, the ranker stays as it was; parameters that are changed later take effect at the next fit.
 Read parameters of a fitted ranker from `as_fitted`. Only `threads`, `verbose` and `device` belong to the run, not to
 the model, and are read from the ranker as it is now.
 """
@@ -234,7 +234,7 @@ class Recorded(Estimator):
         """The ranker with the parameters of its last fit, and what that learned; of a draft, the draft itself."""
         return self if self._record is None else self._record
 
-    def drafted(self) -> Self:
+    def unfitted_copy(self) -> Self:
         """Return an unfitted copy with the current parameters, for `fit` to train."""
         draft = copy.copy(self)
         for name in [name for name in vars(draft) if name == "_record" or is_learned(name)]:
@@ -243,13 +243,13 @@ class Recorded(Estimator):
             _CLONES[draft] = _CLONES[self]
         return draft._owning()
 
-    def reopened(self) -> Self:
+    def draft(self) -> Self:
         """Return a draft of the fitted ranker, to make another ranker of it."""
         draft = copy.copy(self.as_fitted)
         vars(draft).pop("_sealed", None)
         return draft
 
-    def adopt(self, draft: Self) -> Self:
+    def commit(self, draft: Self) -> Self:
         """Take up what a draft has learned, in one assignment; nothing of an earlier fit remains."""
         mine, known = vars(self), vars(draft)
         parameters = self._parameters()
@@ -264,13 +264,13 @@ class Recorded(Estimator):
         mine["_record"] = draft
         return self
 
-    def settled(self) -> Self:
+    def finalized(self) -> Self:
         """Turn the attributes of a draft into its record, with the current parameters."""
         draft = copy.copy(self)._owning()
         parameters = self._parameters()
         for name in [name for name in vars(self) if name not in parameters]:
             del vars(self)[name]
-        return self.adopt(draft)
+        return self.commit(draft)
 
     def _owning(self) -> Self:
         """Copy the lists, dictionaries and arrays among the parameters, so that nobody else can change them."""

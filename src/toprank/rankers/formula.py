@@ -111,7 +111,7 @@ class Blend:
 
 
 @dataclass(frozen=True, eq=False)
-class Wide:
+class ExpandedFeatures:
     """A part of other columns: features as they are, then zeros and ones for levels of categories, then their means."""
 
     numbers: IntArray
@@ -126,7 +126,9 @@ class Wide:
     """Tables of one category or of two, a column each at the end; any other value than a code has 0."""
 
     @classmethod
-    def of(cls, columns: SeenColumns, part: LinearFunction | Forest | Network | GradeGains) -> Wide:
+    def from_columns(
+        cls, columns: SeenColumns, part: LinearFunction | Forest | Network | GradeGains
+    ) -> ExpandedFeatures:
         """The columns that a ranker has learned from."""
         numbers = np.array(columns.unchanged, dtype=np.int64)
         center = None if columns.center is None else np.array(columns.center)
@@ -138,7 +140,7 @@ class Wide:
         return self.width - len(self.means)
 
 
-Part = LinearFunction | Forest | Network | GradeGains | Blend | Wide
+Part = LinearFunction | Forest | Network | GradeGains | Blend | ExpandedFeatures
 
 
 class Function(NamedTuple):
@@ -147,17 +149,17 @@ class Function(NamedTuple):
     part: LinearFunction | Forest | Network
     features: IntArray
     """The feature behind each column; −1: a level of a category, or a mean of levels."""
-    wide: Wide | None
+    wide: ExpandedFeatures | None
     """What makes the columns, where they are not the features themselves."""
     grades: GradeGains | None
     """What takes the outputs for those of grades."""
 
 
-def _functions(part: Part, features: IntArray, wide: Wide | None = None) -> Iterator[Function]:
+def _functions(part: Part, features: IntArray, wide: ExpandedFeatures | None = None) -> Iterator[Function]:
     if isinstance(part, Blend):
         for _, term in part.terms:
             yield from _functions(term, features, wide)
-    elif isinstance(part, Wide):
+    elif isinstance(part, ExpandedFeatures):
         levels = np.full(part.width - len(part.numbers), -1)
         yield from _functions(part.part, np.concatenate([part.numbers, levels]), part)
     else:
@@ -247,8 +249,8 @@ class Expressible(Recorded):
         part = self._formula()
         if self.columns_ is None:
             return part
-        assert not isinstance(part, Blend | Wide)  # a blend leaves categories to its members
-        return Wide.of(self.columns_, part)
+        assert not isinstance(part, Blend | ExpandedFeatures)  # a blend leaves categories to its members
+        return ExpandedFeatures.from_columns(self.columns_, part)
 
     def _formula(self) -> Part:
         """Return the formula over the columns that the ranker sees."""
@@ -312,7 +314,7 @@ def _forest(part: Part) -> Forest | None:
         terms = [(factor, forest.unflushed()) for factor, forest in terms]
     trees = [replace(tree, values=factor * tree.values) for factor, forest in terms for tree in forest.trees]
     intercept = np.sum([factor * forest.intercepts for factor, forest in terms], axis=0)
-    return Forest.of(trees, terms[0][1].n_features, intercept, flushes=terms[0][1].flushes)
+    return Forest.from_trees(trees, terms[0][1].n_features, intercept, flushes=terms[0][1].flushes)
 
 
 # ---- how rankers make them ----

@@ -73,8 +73,8 @@ def check_held_out(ranker: Ranker, held_out: RankingData) -> None:
     training_rows = KnownRows.from_plain(ranker.training_.get(ROWS))
     met = training_rows.met(row_hashes(ranker.translated(held_out).X), held_out.labels)
     same = held_out.fingerprint == ranker.training_.get("fingerprint")
-    drawn_anew = met.relabeled > 0.1 * (met.seen + met.relabeled)  # labels, of the same documents: held out
-    few = met.decidable < _MIN_KNOWN or drawn_anew
+    resampled = met.relabeled > 0.1 * (met.seen + met.relabeled)  # labels, of the same documents: held out
+    few = met.decidable < _MIN_KNOWN or resampled
     refuse_if(
         same or (not few and met.seen >= _MIN_ROW_SHARE * met.decidable and training_rows.repeated <= 0.5),
         "These are the data that the ranker was trained on, or nearly all of their documents are: it looks "

@@ -29,12 +29,15 @@ import numpy.typing as npt
 from toprank import __version__
 from toprank.data.bytesource import check_name, output
 from toprank.errors import DataError, FileError, FormatError, refuse_if
+from toprank.rankers.former_names import array_name, upgraded
 from toprank.rankers.schema import State, describe, needed
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-FORMAT_VERSION = 3  # the one that is written; 1 had no categories and dates, 2 no text; both are read like 3
+FORMAT_VERSION = 4
+"""The version that is written. Version 1 had no categories and dates, 2 no text, and 3 other names (`former_names`)."""
+_FIRST_WITH_PRESENT_NAMES = 4
 _TEXT = "text_"  # prefix of arrays that hold statistics of words
 _FORMAT = "toprank model"
 _OURS = b"PK\x03\x04"  # the first bytes of a zip archive
@@ -236,6 +239,8 @@ def _restored(stream: BinaryIO, where: str) -> Any:
     if not isinstance(kind, str) or kind not in rankers.KINDS:
         raise FormatError(f"A model of the kind '{kind}' is not known to toprank {__version__}.", path=where)
     arrays, texts = archive.parts("arrays/", ".npy", archive.array), archive.parts("texts/", ".txt", archive.text)
+    if metadata["format_version"] < _FIRST_WITH_PRESENT_NAMES:
+        arrays = arrays.renamed(array_name)
     family = getattr(rankers, kind)
     try:
         ranker = family.restore(State(needed(metadata, "state"), _beside(arrays, _TEXT), texts))
@@ -243,7 +248,7 @@ def _restored(stream: BinaryIO, where: str) -> Any:
         ranker.check_restored()
         for unused in (*arrays.unasked(), *texts.unasked()):
             raise DataError(f"nothing asks for the part {unused}")
-        ranker.settled()
+        ranker.finalized()
     except (FormatError, ImportError):  # a package that is missing or cannot be imported is not the file's fault
         raise
     except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
@@ -270,6 +275,10 @@ class _Parts(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._readers)
+
+    def renamed(self, rename: Callable[[str], str]) -> _Parts[T]:
+        """Return the same parts under other names."""
+        return _Parts({rename(name): reader for name, reader in self._readers.items()})
 
     def unasked(self) -> list[str]:
         """Return the names of parts that were never read."""
@@ -403,6 +412,11 @@ class _Archive:
                 f"({__version__}) reads formats up to {FORMAT_VERSION}. Update toprank.",
                 path=self.where,
             )
+        if version < _FIRST_WITH_PRESENT_NAMES:
+            try:
+                return upgraded(metadata)
+            except (DataError, RecursionError) as problem:
+                raise FormatError(f"The model is incomplete or inconsistent: {problem}.", path=self.where) from None
         return metadata
 
 

@@ -196,7 +196,7 @@ class GradeProbabilities(Ranker):
         ranker = super().restore(state)
         written: Any = ranker.calibration_  # as its plain values
         if written is not None:
-            ranker.calibration_ = Calibration.of(written, len(ranker.gains_))
+            ranker.calibration_ = Calibration.from_plain(written, len(ranker.gains_))
         return ranker
 
     def _gains(self, gain: str | Sequence[float] | None) -> FloatArray:

@@ -104,7 +104,7 @@ def from_plain(value: Any) -> Any:
         options = dict(value["solver"])
         name = options.pop("name")
         refuse_if(name not in exports("toprank.solvers"), f"There is no solver called '{name}'.")
-        return getattr(solvers, name)(**options)
+        return getattr(solvers, name)(**{option: from_plain(inner) for option, inner in options.items()})
     return value
 
 
@@ -187,19 +187,15 @@ def read_value(parts: Any, name: str, hint: Any) -> Any:
     return value
 
 
-def read_parameters(kind: type, written_values: Any, former: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of a ranker's constructor from the plain values of a file, each of its declared type.
-
-    `former` maps earlier names to those of today; a file that has both contradicts itself.
-    """
+def read_parameters(kind: type, written_values: Any) -> dict[str, Any]:
+    """Return the arguments of a ranker's constructor from the plain values of a file, each of its declared type."""
     hints = get_type_hints(kind.__init__)  # type: ignore[misc]
     hints.pop("return")
     parameters = {}
-    for written, value in read_value({"parameters": written_values}, "parameters", dict[str, Any]).items():
-        name = former.get(written, written)
+    for name, value in read_value({"parameters": written_values}, "parameters", dict[str, Any]).items():
         if name in OF_THE_MACHINE:
             continue
-        refuse_if(name not in hints or name in parameters, f"there is no parameter {reprlib.repr(written)}")
+        refuse_if(name not in hints, f"there is no parameter {reprlib.repr(name)}")
         called = f"the parameter {name}"
         parameters[name] = read_value({called: from_plain(value)}, called, hints[name])
     return parameters
@@ -258,9 +254,6 @@ class Savable(Recorded):
     standardizes: ClassVar[bool] = False
     """Whether a model file holds the standardization of the features."""
 
-    former_parameters: ClassVar[Mapping[str, str]] = {}
-    """Names of parameters in earlier model files, and their names now."""
-
     n_features_in_: int
     encoding_: Encoding | None
     columns_: SeenColumns | None
@@ -283,7 +276,7 @@ class Savable(Recorded):
         parameters = {name: plain(name, value) for name, value in parameters_of_fit if name not in OF_THE_MACHINE}
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
         if self.standardizes:
-            arrays |= {"centre": self.standardization_.center, "spread": self.standardization_.spread}
+            arrays |= {"center": self.standardization_.center, "spread": self.standardization_.spread}
         arrays |= {} if self.columns_ is None else self.columns_.arrays()
         values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
         return State({"parameters": parameters, "fitted": values}, arrays, {})
@@ -300,21 +293,21 @@ class Savable(Recorded):
             numbers.check_lengths(name.rstrip("_"), getattr(self, name), lengths)
         if self.standardizes:
             center, spread = self.standardization_.center, self.standardization_.spread
-            for name, array in (("centre", center), ("spread", spread)):
+            for name, array in (("center", center), ("spread", spread)):
                 _OF_FEATURES.check_lengths(name, array, lengths)
             refuse_if(not (spread > 0).all(), "the standardization divides by a spread that is not above 0")
 
     def encode(self, encoding: Encoding | None, columns: Any) -> None:
         """Set the kinds of a restored ranker's features; `columns`: what the file says of the levels of categories."""
         self.encoding_ = encoding
-        if encoding is not None and encoding.categories and (columns is not None or not self.takes_categories):
+        if encoding is not None and encoding.categories and (columns is not None or not self.supports_categories):
             tables = vars(self).pop("_tables_of_file", [])
-            self.columns_ = SeenColumns.from_plain(encoding, columns, tables, self.takes_categories)
+            self.columns_ = SeenColumns.from_plain(encoding, columns, tables, self.supports_categories)
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the ranker that `state` described: a draft, to be `settled` once the rest of the file is read."""
-        ranker = cls(**read_parameters(cls, needed(state.values, "parameters"), cls.former_parameters))
+        """Return the ranker that `state` described: a draft, to be `finalized` once the rest of the file is read."""
+        ranker = cls(**read_parameters(cls, needed(state.values, "parameters")))
         for name, numbers in cls.saved_arrays.items():
             part = name.rstrip("_")
             setattr(ranker, name, numbers.read(part, needed(state.arrays, part)))
@@ -322,7 +315,7 @@ class Savable(Recorded):
         for name, hint in cls.saved_values.items():
             setattr(ranker, name, read_value(fitted, name.rstrip("_"), hint))
         if cls.standardizes:
-            center, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
+            center, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("center", "spread"))
             ranker.standardization_ = Standardization(center, spread)
         if f"{TABLE}0" in state.arrays:
             ranker._tables_of_file = [state.arrays[name] for name in SeenColumns.tables(state.arrays)]

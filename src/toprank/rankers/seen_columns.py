@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from toprank.rankers.source import Source
 
 _DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse: 512 bytes a row in float32
-TABLE = "level_mean_"  # and its number: what a table is called among the arrays of a model's file
+TABLE = "target_encoding_"  # and its number: what a table is called among the arrays of a model's file
 
 Array = npt.NDArray[Any]
 
@@ -50,13 +50,13 @@ class SeenColumns:
     """Whether the other categories stay as they are."""
 
     @classmethod
-    def of(
+    def from_counts(
         cls,
         encoding: Encoding,
         counts: Sequence[FloatArray],
         means: Callable[[], Array],
         sparse: bool,
-        level_means: tuple[TargetEncoding, ...] = (),
+        encodings: tuple[TargetEncoding, ...] = (),
     ) -> Self:
         """Choose the columns by the number of documents of each level.
 
@@ -65,22 +65,22 @@ class SeenColumns:
             counts: for each category, the documents of each level.
             means: returns the means of the columns of X, by which sparse columns are centered.
             sparse: whether the columns may be sparse.
-            level_means: the means of levels that are used.
+            encodings: the means of levels that are used.
         """
-        with_mean = _with_mean(level_means)
+        with_mean = _with_mean(encodings)
         kept = tuple(
             () if place in with_mean else tuple(np.flatnonzero(counted >= FLOOR).tolist())
             for place, counted in zip(encoding.categories, counts, strict=True)
         )
-        dense = cls(encoding, kept, means=level_means)
+        dense = cls(encoding, kept, means=encodings)
         if not sparse or dense.width <= _DENSE:
             return dense
-        return cls(encoding, kept, tuple(np.nan_to_num(means()[dense.unchanged]).tolist()), level_means)
+        return cls(encoding, kept, tuple(np.nan_to_num(means()[dense.unchanged]).tolist()), encodings)
 
     @classmethod
-    def of_codes(cls, encoding: Encoding, level_means: tuple[TargetEncoding, ...]) -> Self:
+    def from_codes(cls, encoding: Encoding, encodings: tuple[TargetEncoding, ...]) -> Self:
         """Means beside features that stay as they are, codes of other categories too."""
-        return cls(encoding, ((),) * len(encoding.categories), means=level_means, by_code=True)
+        return cls(encoding, ((),) * len(encoding.categories), means=encodings, by_code=True)
 
     @cached_property
     def unchanged(self) -> list[int]:
@@ -163,7 +163,7 @@ class SeenColumns:
     def columns(self, X: Any, means: FloatArray | None = None) -> Any:
         """The columns for rows of codes: an array, or a CSR matrix; in training `means` are those out of fold."""
         if means is None:
-            means = np.array([mean.of(X) for mean in self.means]).T.reshape(len(X), len(self.means))
+            means = np.array([mean.transform(X) for mean in self.means]).T.reshape(len(X), len(self.means))
         if self.center is not None:
             return self._sparse(X, means)
         out = np.zeros((len(X), self.width), dtype=X.dtype)
@@ -197,7 +197,7 @@ class SeenColumns:
         """As JSON can hold it, beside the encoding and `arrays`."""
         described: dict[str, Any] = {
             "kept": [list(kept) for kept in self.kept],
-            "centre": None if self.center is None else list(self.center),
+            "center": None if self.center is None else list(self.center),
         }
         return described | ({"means": [mean.plain() for mean in self.means]} if self.means else {})
 
@@ -217,7 +217,7 @@ class SeenColumns:
         """Read what `plain` wrote, which may be damaged, and the tables of means."""
         try:
             kept = tuple(tuple(int(code) for code in codes) for codes in value["kept"])
-            center = None if value["centre"] is None else tuple(float(number) for number in value["centre"])
+            center = None if value["center"] is None else tuple(float(number) for number in value["center"])
             sizes = [len(encoding.columns[place].levels) for place in encoding.categories]
             fits = all(
                 list(codes) == sorted(set(codes) & set(range(size))) for codes, size in zip(kept, sizes, strict=True)
@@ -261,12 +261,12 @@ def choose_columns(ranker: Ranker, encoding: Encoding, source: Source, valid: An
         wanted = [] if columns_before is None else columns_before.names_of_means
     means: tuple[TargetEncoding, ...] = ()
     if wanted is not False and wanted != []:
-        learned = source.level_means(valid, wanted, ranker.encoding_seed)
+        learned = source.target_encodings(valid, wanted, ranker.encoding_seed)
         means = learned.tables
-        if means or learned.examined:
-            ranker.training_["level_means"] = learned.plain(encoding)
+        if means or learned.z_scores:
+            ranker.training_["target_encoding"] = learned.plain(encoding)
     if goes_on:  # tables are those of the data at hand, which the model before may have seen in part
         return None if columns_before is None else replace(columns_before, means=means)
-    if not ranker.takes_categories:
-        return source.one_hot(encoding, ranker.takes_sparse, means)
-    return SeenColumns.of_codes(encoding, means) if means else None
+    if not ranker.supports_categories:
+        return source.one_hot(encoding, ranker.supports_sparse, means)
+    return SeenColumns.from_codes(encoding, means) if means else None

@@ -40,7 +40,7 @@ from toprank.rankers.target_encoding import (
 )
 from toprank.scorers.features import Features, Standardization
 from toprank.scorers.linear import LinearScorer, Scored, ScoredByClass, ScoredOnce, Scorer
-from toprank.solvers.base import WithHessian
+from toprank.solvers.base import HasHessian
 
 Item = TypeVar("Item")
 
@@ -72,7 +72,7 @@ class RankingObjective:
             scored = self._forward(weights, block)
             d_scores = np.zeros_like(scored.scores)
             losses[block.queries] = self.loss.judge(block, scored.scores, d_scores, Want())[0]
-            return scored.back(d_scores)
+            return scored.vjp(d_scores)
 
         grad = self._sum(work, self.blocks, self.n_weights)
         return float(np.sum(losses * self.loss.scale)), grad
@@ -89,13 +89,13 @@ class RankingObjective:
             scored = self._forward(weights, block)
             curvature = self._curvature(block, scored)
             if scored.scores.ndim == 2:
-                return cast(ScoredByClass, scored).curved(_by_class(curvature, scored.scores))
+                return cast(ScoredByClass, scored).hessian(_by_class(curvature, scored.scores))
             jacobian = cast(ScoredOnce, scored).jacobian()
             return jacobian.T @ (curvature @ jacobian)
 
         return self._sum(work, self.blocks, self.n_weights**2)
 
-    def hessian_times(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    def hessian_product(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """The map v ↦ Jᵀ H J v, with the curvature computed once; scores too, unless they come with a copy of X."""
 
         def prepare(block: Block) -> tuple[Block, Scored | None, Curvature]:
@@ -109,13 +109,13 @@ class RankingObjective:
             def work(part: tuple[Block, Scored | None, Curvature]) -> FloatArray:
                 block, kept, curvature = part
                 scored = self._forward(weights, block) if kept is None else kept
-                return scored.back(curvature @ scored.forth(vector))
+                return scored.vjp(curvature @ scored.jvp(vector))
 
             return self._sum(work, prepared, self.n_weights)
 
         return times
 
-    def drawn(self, draw: int, weights: FloatArray) -> RankingObjective:
+    def resampled(self, draw: int, weights: FloatArray) -> RankingObjective:
         """The objective at a draw that goes by the scores at these weights, whatever weights it is asked about."""
         loss = self.loss.drawn(draw, self.scores(weights))
         return RankingObjective(self.scorer, self.features, loss, self.threads)
@@ -195,7 +195,7 @@ class Source(ABC):
         """Center and spread of the features."""
 
     @abstractmethod
-    def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
+    def target_encodings(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         """The means of levels that a ranker is to see, chosen on validation data, on folds, or by what is asked."""
 
     @abstractmethod
@@ -224,7 +224,7 @@ class Source(ABC):
     @abstractmethod
     def objective(
         self, scorer: Scorer, loss: Loss, standardization: Standardization, threads: int | None
-    ) -> WithHessian:
+    ) -> HasHessian:
         """The mean loss over all queries, weighted as the data say, as a function of the scorer's weights."""
 
     @abstractmethod
@@ -256,17 +256,17 @@ class InMemory(Source):
 
     @override
     def standardization(self, threads: int | None) -> Standardization:
-        return Standardization.of(self.data.X, self.feature_names, threads)
+        return Standardization.from_data(self.data.X, self.feature_names, threads)
 
     @override
-    def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
+    def target_encodings(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         assert self.encoding is not None
         return choose_encodings(self.data, valid, self.encoding, asked, seed)
 
     @override
     def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         counts = encoding.counts(self.data.X)
-        return SeenColumns.of(encoding, counts, lambda: self.standardization(None).center, sparse, means)
+        return SeenColumns.from_counts(encoding, counts, lambda: self.standardization(None).center, sparse, means)
 
     @override
     def translated(self, encoding: Encoding) -> RankingData:

@@ -15,10 +15,10 @@ kind of product beyond what both are worth.
 **A document's own grade never enters its own number in training**: there, the tables come from the other four of five
 folds of queries. In prediction they come from all training data.
 
-The parameter `level_means` of rankers chooses the categories: ``"auto"`` takes those with more than 128 levels, and at
-most ten pairs, if these help on validation data (without any: on folds of the training data); True takes all with so
-many levels; False takes none; a list holds names and pairs of names. `training_["level_means"]` of a fitted ranker says
-what was used, and why.
+The parameter `target_encoding` of rankers selects the categories: ``"auto"`` takes those with more than 128 levels, and
+at most ten pairs, if they help on the validation data (without any: on folds of the training data); True takes all
+categories with that many levels; False takes none; a list holds names and pairs of names. For a fitted ranker,
+`training_["target_encoding"]` reports the encodings used, and the evidence for each candidate.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TargetEncoding:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def of(self, X: Any) -> FloatArray:
+    def transform(self, X: Any) -> FloatArray:
         """The numbers for rows of codes."""
         return looked_up(self.table, cells(X, self.places, self.sizes))
 
@@ -137,15 +137,15 @@ class TargetEncodings(NamedTuple):
     """The tables that a ranker looks up, and how they were found."""
 
     tables: tuple[TargetEncoding, ...]
-    judged_on: str
+    evaluated_on: str
     """In words: ``validation data``, ``folds of the training data``, or ``nothing: they were asked for``."""
-    examined: dict[str, float]
+    z_scores: dict[str, float]
     """For each candidate by name, how many standard errors its use on queries it has not seen is above 0."""
 
     def plain(self, encoding: Encoding) -> dict[str, Any]:
         """For the record of a training."""
         used = {_named(encoding, mean.places): mean.shrinkage for mean in self.tables}
-        return {"used": used, "judged_on": self.judged_on, "examined": self.examined}
+        return {"used": used, "evaluated_on": self.evaluated_on, "z_scores": self.z_scores}
 
 
 # ---- learning ----
@@ -299,13 +299,13 @@ def choose_encodings(
     uses = {places: judge.use(places) for places in singles}
     kept = [places for places in singles if asked is True or uses[places] > _bar(len(singles))]
     kept += judge.pairs_beyond(kept, pairs, uses)
-    judged_on = "folds of the training data" if held_out is None else "validation data"
-    return _of(levels, kept, judged_on, {_named(encoding, places): round(use, 3) for places, use in uses.items()})
+    evaluated_on = "folds of the training data" if held_out is None else "validation data"
+    return _of(levels, kept, evaluated_on, {_named(encoding, places): round(use, 3) for places, use in uses.items()})
 
 
-def _of(levels: _Levels, kept: Sequence[Places], judged_on: str, examined: dict[str, float]) -> TargetEncodings:
+def _of(levels: _Levels, kept: Sequence[Places], evaluated_on: str, z_scores: dict[str, float]) -> TargetEncodings:
     tables = levels.tables(kept)
-    return TargetEncodings(tuple(tables[places] for places in kept), judged_on, examined)
+    return TargetEncodings(tuple(tables[places] for places in kept), evaluated_on, z_scores)
 
 
 class _Judge:
@@ -394,17 +394,17 @@ def _placed(encoding: Encoding, asked: str | Sequence[str]) -> Places:
     known = {encoding.names[place]: place for place in encoding.categories}
     for name in names:
         if name not in known:
-            raise UnknownNameError("category for level_means", str(name), known)
+            raise UnknownNameError("category for target_encoding", str(name), known)
     places = tuple(sorted({known[name] for name in names}))
     refuse_if(
         len(places) != len(names) or len(places) > 2,
-        f"level_means takes names of categories, and pairs of two names, not {asked!r}.",
+        f"target_encoding takes names of categories, and pairs of two names, not {asked!r}.",
     )
     size = int(np.prod([len(encoding.columns[place].levels) for place in places]))
     if size > MOST_CELLS:
         raise DataError(
             f"The table of {_named(encoding, places)} would have {size:,} cells; a table has {MOST_CELLS:,} at most. "
-            "Leave it out of level_means."
+            "Leave it out of target_encoding."
         )
     return places
 
@@ -414,15 +414,15 @@ def _named(encoding: Encoding, places: Places) -> str:
 
 
 def check_categories(asked: Any) -> None:
-    """Refuse a `level_means`, other than 'auto' or a truth value, that fits no data."""
+    """Refuse a `target_encoding`, other than 'auto' or a truth value, that fits no data."""
     pairs = [wish for wish in asked if not isinstance(wish, str)] if _is_list(asked) else []
     refuse_if(
         not _is_list(asked) or not all(_is_list(pair) and len(pair) == 2 for pair in pairs),
-        "level_means is 'auto', True, False, or a list of categories and pairs of them, such as ['seller', "
+        "target_encoding is 'auto', True, False, or a list of categories and pairs of them, such as ['seller', "
         f"('seller', 'kind')], not {asked!r}.",
     )
     if len(pairs) > MOST_PAIRS:
-        raise DataError(f"level_means takes {MOST_PAIRS} pairs at most, not {len(pairs)}: {listed(pairs[0])} …")
+        raise DataError(f"target_encoding takes {MOST_PAIRS} pairs at most, not {len(pairs)}: {listed(pairs[0])} …")
 
 
 def _is_list(value: Any) -> bool:

@@ -97,7 +97,7 @@ def _list_mle(ties: Literal["file", "efron", "random"], *, descent: bool) -> Sys
     options: dict[str, Any] = {"ties": ties}
     grid: dict[str, tuple[float, ...]] = {"l2": _NEWTON_L2}
     if descent:
-        plain = {"solver": GradientDescent(rate=1e-3), "l2": 0.0, "scale": False}
+        plain = {"solver": GradientDescent(learning_rate=1e-3), "l2": 0.0, "standardize": False}
         options |= {**plain, "tolerance": _TOLERANCES, "max_iterations": 10_000}
         grid = {}
     return System("ListMLE", "LinearRanker", "ListMLE", "", "", options=options, grid=grid, metric="avgndcg")

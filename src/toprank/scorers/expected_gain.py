@@ -54,7 +54,7 @@ class _Rows:
         result += table[:, -1]
         return result
 
-    def back(self, d_logits: FloatArray) -> FloatArray:
+    def vjp(self, d_logits: FloatArray) -> FloatArray:
         """The gradient of the weights, from that of the logits."""
         d_table = sum(d_logits[part].T @ Z for part, Z in self._each())
         return np.column_stack([d_table, d_logits.sum(axis=0)]).ravel()
@@ -64,7 +64,7 @@ class _Rows:
         Z = self._features.dense(self._rows) if self._held is None else self._held
         return np.column_stack([Z, np.ones(len(Z))])
 
-    def curved(self, by_class: FloatArray) -> FloatArray:
+    def hessian(self, by_class: FloatArray) -> FloatArray:
         """Jᵀ H J for curvatures (documents, grades, grades): a block (Z, 1)ᵀ diag(H_jk) (Z, 1) for each j, k."""
         grades, width = by_class.shape[1], self._features.n_columns + 1
         result = np.zeros((grades, width, grades, width))
@@ -126,12 +126,12 @@ class ExpectedGainScored:
     Z: _Rows
     d_logits: FloatArray
 
-    def back(self, d_scores: FloatArray) -> FloatArray:
-        """See `Scored.back`."""
-        return self.Z.back(self.d_logits * d_scores[:, None])
+    def vjp(self, d_scores: FloatArray) -> FloatArray:
+        """See `Scored.vjp`."""
+        return self.Z.vjp(self.d_logits * d_scores[:, None])
 
-    def forth(self, d_weights: FloatArray) -> FloatArray:
-        """See `Scored.forth`."""
+    def jvp(self, d_weights: FloatArray) -> FloatArray:
+        """See `Scored.jvp`."""
         d_scores: FloatArray = (self.Z.logits(d_weights, self.d_logits.shape[1]) * self.d_logits).sum(axis=1)
         return d_scores
 
@@ -184,6 +184,6 @@ class LogitsScored(_Rows):
         super().__init__(features, rows)
         self.scores = self.logits(weights, n_grades)
 
-    def forth(self, d_weights: FloatArray) -> FloatArray:
-        """See `Scored.forth`."""
+    def jvp(self, d_weights: FloatArray) -> FloatArray:
+        """See `Scored.jvp`."""
         return self.logits(d_weights, self.scores.shape[1])

@@ -38,12 +38,12 @@ class Standardization:
     """The columns that had one value only; None if unknown, as after training."""
 
     @classmethod
-    def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardization:
+    def from_data(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardization:
         """Mean and standard deviation of the present values; a column without spread is left unscaled.
 
         Infinite values are refused, by the name of their column.
         """
-        return cls.from_moments(Moments.of(X, first_row(X), threads), names)
+        return cls.from_moments(Moments.from_data(X, first_row(X), threads), names)
 
     @classmethod
     def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardization:
@@ -87,11 +87,11 @@ class Moments(NamedTuple):
     highest: FloatArray
 
     @classmethod
-    def of(cls, X: Any, shift: FloatArray, threads: int | None = None) -> Moments:
+    def from_data(cls, X: Any, shift: FloatArray, threads: int | None = None) -> Moments:
         """The sums over the rows of X."""
         n, d = X.shape
         if not isinstance(X, np.ndarray):
-            return cls._of_sparse(X, shift)
+            return cls._from_sparse(X, shift)
         rows = np.arange(0, n + _CHUNK, _CHUNK).clip(max=n)
         chunks = [(a, b) for a, b in pairwise(rows.tolist()) if b > a]
 
@@ -105,7 +105,7 @@ class Moments(NamedTuple):
         return cls.joined(each_block(moments, chunks, threads))
 
     @classmethod
-    def _of_sparse(cls, X: Any, shift: FloatArray) -> Moments:
+    def _from_sparse(cls, X: Any, shift: FloatArray) -> Moments:
         """The stored values one by one; those that are not stored are 0."""
         n, d = X.shape
         stored, missing, total, squares = np.zeros((4, d))

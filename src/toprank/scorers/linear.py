@@ -24,10 +24,10 @@ class Scored(Protocol):
     def scores(self) -> FloatArray:
         """One score for each document (or a row of them, one for each grade)."""
 
-    def back(self, d_scores: FloatArray) -> FloatArray:
+    def vjp(self, d_scores: FloatArray) -> FloatArray:
         """Jᵀ · d_scores: a gradient in score space becomes a gradient of the weights."""
 
-    def forth(self, d_weights: FloatArray) -> FloatArray:
+    def jvp(self, d_weights: FloatArray) -> FloatArray:
         """J · d_weights: a change of the weights becomes a change of the scores."""
 
 
@@ -41,7 +41,7 @@ class ScoredOnce(Scored, Protocol):
 class ScoredByClass(Scored, Protocol):
     """Several scores for each document, one for each grade or threshold, linear in the weights."""
 
-    def curved(self, by_class: FloatArray) -> FloatArray:
+    def hessian(self, by_class: FloatArray) -> FloatArray:
         """Jᵀ H J, (weights, weights), from the documents' own curvatures H, (documents, columns, columns)."""
 
 
@@ -87,13 +87,13 @@ class LinearScored:
     rows: slice
     intercept: bool
 
-    def back(self, d_scores: FloatArray) -> FloatArray:
-        """See `Scored.back`."""
+    def vjp(self, d_scores: FloatArray) -> FloatArray:
+        """See `Scored.vjp`."""
         d_weights = self.features.transposed_times(self.rows, d_scores)
         return np.append(d_weights, d_scores.sum()) if self.intercept else d_weights
 
-    def forth(self, d_weights: FloatArray) -> FloatArray:
-        """See `Scored.forth`."""
+    def jvp(self, d_weights: FloatArray) -> FloatArray:
+        """See `Scored.jvp`."""
         d_scores = self.features.times(self.rows, d_weights[: self.features.n_columns])
         return d_scores + d_weights[-1] if self.intercept else d_scores
 
@@ -156,19 +156,19 @@ class ThresholdsScored:
     features: Features
     rows: slice
 
-    def back(self, d_scores: FloatArray) -> FloatArray:
-        """See `Scored.back`."""
+    def vjp(self, d_scores: FloatArray) -> FloatArray:
+        """See `Scored.vjp`."""
         d_common = np.ascontiguousarray(d_scores.sum(axis=1))
         return np.concatenate([self.features.transposed_times(self.rows, d_common), -d_scores.sum(axis=0)])
 
-    def forth(self, d_weights: FloatArray) -> FloatArray:
-        """See `Scored.forth`."""
+    def jvp(self, d_weights: FloatArray) -> FloatArray:
+        """See `Scored.jvp`."""
         d = self.features.n_columns
         change: FloatArray = self.features.times(self.rows, d_weights[:d])[:, None] - d_weights[d:]
         return change
 
-    def curved(self, by_class: FloatArray) -> FloatArray:
-        """See `ScoredByClass.curved`."""
+    def hessian(self, by_class: FloatArray) -> FloatArray:
+        """See `ScoredByClass.hessian`."""
         d, by_threshold = self.features.n_columns, by_class.sum(axis=2)
         Z = self.features.dense(self.rows)
         result = np.empty((d + by_class.shape[1],) * 2)

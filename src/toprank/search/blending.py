@@ -241,4 +241,4 @@ def _joined(data: RankingData, linear: _Member, members: Sequence[_Member], fact
     if not weights.any():
         return trees
     sizes = [score_spread(ranker.predict(data), data.queries) for ranker in (together, trees)]
-    return BlendRanker.of([together, trees], data, [sizes[0], factors[_TREES] * sizes[1]])
+    return BlendRanker.from_fitted([together, trees], data, [sizes[0], factors[_TREES] * sizes[1]])

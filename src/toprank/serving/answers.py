@@ -181,7 +181,7 @@ def refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...]
 def read(model: Served, request: ScoreRequest | InterleaveRequest, limit: int) -> tuple[list[Any], RequestRows]:
     """The ids of the documents and their rows."""
     ids = check_ids(request.documents, limit)
-    if request.query is None and model.ranker.sees_queries:
+    if request.query is None and model.ranker.uses_query_context:
         raise RefusedError(
             422,
             f"The model '{model.name}' looks at the other documents of the query, so say which query these are of: "

@@ -73,7 +73,7 @@ class Served:
             "n_features": self.columns.count,
             "features": None if names is None else list(names),
             **self.columns.described(),
-            "needs_query": bool(self.ranker.sees_queries),
+            "needs_query": bool(self.ranker.uses_query_context),
             "trained_on": {
                 key: value for key, value in self.ranker.training_.items() if key in ("queries", "documents", "system")
             },
@@ -195,7 +195,9 @@ def read_model(name: str, path: Path) -> Served:
     _scores(ranker, X)  # what is made at first use is made before the first request
     start = time.perf_counter()
     _scores(ranker, X)
-    slow = ranker.sees_queries or time.perf_counter() - start > _SLOW  # of a whole set, the time grows with its square
+    slow = (
+        ranker.uses_query_context or time.perf_counter() - start > _SLOW
+    )  # of a whole set, the time grows with its square
     return Served(name, path, ranker, digest[:12], columns, slow, signature)
 
 
@@ -213,7 +215,7 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     """Refuse a model that does not give the scores of its check file, or not finite ones."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(_ROWS, ranker.n_features_in_))
-    X[rng.random(X.shape) < 0.1] = np.nan if ranker.takes_missing else 0.0
+    X[rng.random(X.shape) < 0.1] = np.nan if ranker.supports_missing else 0.0
     try:
         scores = _scores(ranker, X)
     except DataError as problem:

@@ -7,7 +7,7 @@
 | `Bundle` | convex losses with kinks; a certified gap | subgradient, l2 > 0 |
 | `Proximal` | L1 and elastic net: exact zeros | gradient, better with a Hessian |
 | `GradientDescent` | the papers' protocol; gradients that are no derivative | gradient |
-| `Redrawn` | objectives that are drawn anew for each step (YetiRank) | `drawn`, and what its inner solver needs |
+| `AveragedStochastic` | objectives resampled at each step (YetiRank) | `resampled`, and what its solver needs |
 
 >>> import numpy as np
 >>> from toprank.solvers import LBFGS, Penalty

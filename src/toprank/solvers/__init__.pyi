@@ -1,16 +1,16 @@
 """The names of `toprank.solvers`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
 
+from toprank.solvers.averaging import AveragedStochastic as AveragedStochastic
 from toprank.solvers.base import Callback as Callback
+from toprank.solvers.base import HasHessian as HasHessian
+from toprank.solvers.base import HasHessianProduct as HasHessianProduct
 from toprank.solvers.base import Objective as Objective
 from toprank.solvers.base import Penalty as Penalty
 from toprank.solvers.base import Solution as Solution
 from toprank.solvers.base import Solver as Solver
-from toprank.solvers.base import StopSolving as StopSolving
-from toprank.solvers.base import WithHessian as WithHessian
-from toprank.solvers.base import WithHessianTimes as WithHessianTimes
+from toprank.solvers.base import StopOptimization as StopOptimization
 from toprank.solvers.bundle import Bundle as Bundle
 from toprank.solvers.first_order import LBFGS as LBFGS
 from toprank.solvers.first_order import GradientDescent as GradientDescent
 from toprank.solvers.newton import Newton as Newton
 from toprank.solvers.proximal import Proximal as Proximal
-from toprank.solvers.redrawn import Redrawn as Redrawn

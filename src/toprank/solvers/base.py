@@ -4,9 +4,9 @@ The problem is always ``min_w L(w) + Σ_i (l2_i / 2) w_i² + Σ_i l1_i |w_i|``. 
 holds one number of each kind per weight, so an intercept is simply a weight whose numbers are 0. A solver never sees
 a query, a label or a loss: it sees L's value and gradient, and its curvature if it needs it.
 
-Every solve keeps three promises. Ctrl-C (or a callback that raises `StopSolving`) returns the best weights so far. No
-weights are returned at which the value is not finite. How the solve ended is said in words in `Solution.message`; to
-warn or not to warn is up to the caller.
+Every solve keeps three promises. Ctrl-C (or a callback that raises `StopOptimization`) returns the best weights so far.
+The value at the returned weights is always finite. `Solution.message` describes how the solve ended; the
+caller decides whether to warn.
 
 `Solver` wraps every method in these promises, and `SolverRun`, one solve under way, evaluates the penalized objective
 and remembers the best point. `descend` is the loop of the methods that go down until the gradient vanishes. How far to
@@ -36,7 +36,7 @@ TRIALS = 50  # halved so often, a step is below rounding
 OUT_OF_TIME = "the time was over; these are the best weights so far."
 
 Callback = Callable[[int, FloatArray, float, str], None]
-"""Called as ``callback(iteration, weights, value, message)`` after each iteration; raises `StopSolving` to stop."""
+"""Called as ``callback(iteration, weights, value, message)`` after each iteration; may raise `StopOptimization`."""
 
 
 class Objective(Protocol):
@@ -50,17 +50,17 @@ class Objective(Protocol):
         """L and its gradient (d,)."""
 
 
-class WithHessian(Objective, Protocol):
+class HasHessian(Objective, Protocol):
     """An objective whose curvature fits in memory."""
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Symmetric positive semi-definite (d, d); exact or not."""
 
 
-class WithHessianTimes(Objective, Protocol):
+class HasHessianProduct(Objective, Protocol):
     """An objective whose curvature is known through products."""
 
-    def hessian_times(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    def hessian_product(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """The map v -> H v at these weights."""
 
 
@@ -69,7 +69,7 @@ def offers(objective: Objective, method: str) -> bool:
     return callable(getattr(objective, method, None))
 
 
-class StopSolving(Exception):  # noqa: N818 - a request, not an error
+class StopOptimization(Exception):  # noqa: N818 - a request, not an error
     """Raised by a callback to end a solve early; its text becomes part of the solution's message."""
 
 
@@ -138,7 +138,7 @@ class Solution:
         lower_bound: a lower bound of the objective, if the solver certifies one.
         interrupted: ended by Ctrl-C.
         zero_is_optimal: the certificate says that no weights beat w = 0 by more than the tolerance.
-        hardly_beats_zero: the same for a hundred tolerances: the ranking depends on where the solve stopped.
+        near_zero_solution: the same for a hundred tolerances: the ranking depends on where the solve stopped.
         evaluations: how often L was evaluated.
     """
 
@@ -151,7 +151,7 @@ class Solution:
     lower_bound: float | None = None
     interrupted: bool = False
     zero_is_optimal: bool = False
-    hardly_beats_zero: bool = False
+    near_zero_solution: bool = False
     evaluations: int = 0
 
     @property
@@ -286,7 +286,7 @@ class SolverRun:
 class Solver(ABC):
     """Base of all solvers: a frozen dataclass of settings and one method."""
 
-    takes_l1: ClassVar[bool] = False
+    supports_l1: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -319,13 +319,13 @@ class Solver(ABC):
             raise DataError(f"tolerance must be 0 or more and finite, not {tolerance}.")
         if limit < 1:
             raise DataError(f"max_iterations must be at least 1, not {limit}.")
-        if penalty.l1.any() and not self.takes_l1:
+        if penalty.l1.any() and not self.supports_l1:
             raise DataError(f"{type(self).__name__} cannot handle an L1 penalty; use Proximal.")
         run = SolverRun(objective, start, penalty, callback)
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a trial may go too far; we look
                 return self._solve(run, tolerance, limit)
-        except StopSolving as stop:
+        except StopOptimization as stop:
             reason = f": {stop}" if str(stop) else ""
             return run.solution(f"Stopped by the callback after {run.steps}{reason}.")
         except Stuck as stuck:
@@ -342,7 +342,7 @@ def hessian_of(run: SolverRun, weights: FloatArray) -> FloatArray:
     """The Hessian of L plus the quadratic penalty, (d, d), a fresh array."""
     if out_of_time():
         raise Stuck(OUT_OF_TIME)
-    hessian = np.array(cast(WithHessian, run.objective).hessian(weights), dtype=np.float64)
+    hessian = np.array(cast(HasHessian, run.objective).hessian(weights), dtype=np.float64)
     if not np.isfinite(hessian).all():
         raise Stuck("the curvature is not finite. Scale the features, or use LBFGS.")
     hessian[np.diag_indices_from(hessian)] += run.penalty.l2

@@ -39,16 +39,16 @@ class Bundle(Solver):
     (``l2 = 0``) stays where it starts if L never depends on it, as an intercept under a shift-invariant loss; otherwise
     the model has no minimum and the solve is refused. Converged when ``value - lower_bound ≤ tolerance · |value|``
     (default 1e-6), within 5,000 iterations by default (one evaluation each). Memory is O(cuts · (d + cuts)); a cut that
-    had no weight in the last `idle` models is dropped, which never lowers the bound.
+    had no weight in the last `max_idle` models is dropped, which never lowers the bound.
 
     Where w = 0 cannot be beaten by more than the tolerance, `Solution.zero_is_optimal` is set; where the optimum lies
     below zero's value by at most a hundred times the gap or the tolerance (1e-6, if that is larger),
-    `Solution.hardly_beats_zero` is. The message says either. A gap is judged by what there is to gain: where it is more
-    than a hundredth of that, the method goes on for a while (until it is less, or a thousandth of the tolerance, or for
-    200 iterations), since weights that gain little still rank, and the tolerance should not decide how.
+    `Solution.near_zero_solution` is; the message reports either. If the gap exceeds a hundredth of the possible gain
+    over w = 0, the method continues (until it does not, or is a thousandth of the tolerance, or for 200 iterations):
+    weights that gain little still rank, and the tolerance should not decide how.
 
     Args:
-        idle: how many models in a row a cut may go without weight.
+        max_idle: how many models in a row a cut may go without weight.
 
     >>> class Hinge:
     ...     n_weights = 1
@@ -58,16 +58,16 @@ class Bundle(Solver):
     ([1.0], 0.25, True)
     """
 
-    idle: int = 10
+    max_idle: int = 10
     defaults = 1e-6, 5000
 
     def __post_init__(self) -> None:
-        if self.idle < 1:
-            raise DataError(f"Bundle must keep cuts for at least 1 iteration, not {self.idle}.")
+        if self.max_idle < 1:
+            raise DataError(f"Bundle must keep cuts for at least 1 iteration, not {self.max_idle}.")
 
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.has_kinks = True
-        cuts = _Cuts(run.penalty, self.idle)
+        cuts = _Cuts(run.penalty, self.max_idle)
         best, zero = self._first_cuts(run, cuts)
         part, patience = 0.1, ZERO_PATIENCE
         while True:
@@ -145,7 +145,7 @@ class Bundle(Solver):
         message = (
             f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {to_gain:.1e} {certified}."
         )
-        beside_zero = {"zero_is_optimal": to_gain <= tolerance * at_zero, "hardly_beats_zero": True}
+        beside_zero = {"zero_is_optimal": to_gain <= tolerance * at_zero, "near_zero_solution": True}
         return run.solution(f"Converged in {run.steps}: {message}{hangs}", converged=best, **beside_zero)
 
 
@@ -162,8 +162,8 @@ def _share(gap: float, value: float) -> str:
 class _Cuts:
     """The cuts, their Gram matrix, and the weights of the last model's minimum, in arrays with room to grow."""
 
-    def __init__(self, penalty: Penalty, idle: int) -> None:
-        self.free, self.idle = penalty.l2 == 0, idle
+    def __init__(self, penalty: Penalty, max_idle: int) -> None:
+        self.free, self.max_idle = penalty.l2 == 0, max_idle
         self.root = np.sqrt(penalty.l2[~self.free])
         if not len(self.root):
             raise DataError("Bundle needs l2 > 0: without a penalty its model has no minimum. Use a small l2.")
@@ -210,7 +210,7 @@ class _Cuts:
 
     def _make_room(self) -> None:
         """Drop idle cuts; grow where most are in use."""
-        kept = np.flatnonzero(self.unused[: self.n] <= self.idle)
+        kept = np.flatnonzero(self.unused[: self.n] <= self.max_idle)
         room = len(self.offsets) * (2 if len(kept) > 0.7 * self.n else 1)
         gram = np.zeros((room, room))
         gram[: len(kept), : len(kept)] = self.gram[np.ix_(kept, kept)]

@@ -156,15 +156,15 @@ def _between(low: float, high: float, low_slope: float, high_slope: float) -> fl
 
 @dataclass(frozen=True)
 class GradientDescent(Solver):
-    """``w ← w - rate · gradient`` until little changes.
+    """``w ← w - learning_rate · gradient`` until little changes.
 
     Needs the value and the gradient. Converged when the `stop` quantity is below `tolerance` (default 1e-4), which
     with a small rate does not mean that the optimum is near: that is the papers' early stopping. At most 10,000
     iterations by default.
 
     Args:
-        rate: length of a step as a multiple of the gradient (1e-3 for ListMLE in the cs-RgList paper). A step that
-            leads to a value that is not finite is halved until it does not.
+        learning_rate: length of a step as a multiple of the gradient (1e-3 for ListMLE in the cs-RgList paper). A step
+            to a value that is not finite is halved until the value is finite.
         stop: ``value``: the change of the objective from one iteration to the next; ``gradient``: the gradient's norm.
         backtracking: shorten a step until it lowers the value, and let the rate grow again after each success.
         keep: ``best``: return the weights with the lowest value, unless converged; ``last``: the last ones, as where
@@ -174,20 +174,20 @@ class GradientDescent(Solver):
     ...     n_weights = 1
     ...     def value_and_grad(self, w): return float(w @ w), 2 * w
     >>> from toprank.solvers import Penalty
-    >>> solution = GradientDescent(rate=0.25).solve(Parabola(), [8.0], Penalty.uniform(1), max_iterations=3)
+    >>> solution = GradientDescent(learning_rate=0.25).solve(Parabola(), [8.0], Penalty.uniform(1), max_iterations=3)
     >>> solution.weights.tolist(), solution.converged
     ([1.0], False)
     """
 
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     stop: Literal["value", "gradient"] = "value"
     backtracking: bool = False
     keep: Literal["best", "last"] = "best"
     defaults = 1e-4, 10_000
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < math.inf:
-            raise DataError(f"The rate of gradient descent must be positive and finite, not {self.rate}.")
+        if not 0 < self.learning_rate < math.inf:
+            raise DataError(f"The rate of gradient descent must be positive and finite, not {self.learning_rate}.")
         if self.stop not in ("value", "gradient"):
             raise UnknownNameError("criterion to stop", self.stop, ("value", "gradient"))
         if self.keep not in ("best", "last"):
@@ -195,7 +195,7 @@ class GradientDescent(Solver):
 
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.keeps_last = self.keep == "last"
-        point, rate = run.begin(), self.rate
+        point, rate = run.begin(), self.learning_rate
         measured = "the value changed by" if self.stop == "value" else "the gradient's norm is"
         change = math.inf if self.stop == "value" else run.gradient_norm(point)
         while change >= tolerance and point.grad.any():

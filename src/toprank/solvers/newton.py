@@ -22,12 +22,12 @@ from toprank.compute import FloatArray, out_of_time
 from toprank.errors import DataError
 from toprank.solvers.base import (
     OUT_OF_TIME,
+    HasHessianProduct,
     Point,
     Solution,
     Solver,
     SolverRun,
     Stuck,
-    WithHessianTimes,
     backtrack,
     descend,
     hessian_of,
@@ -53,14 +53,14 @@ It gives ``-(H + shift·D)⁻¹ grad`` and the shift used, which is larger where
 
 @dataclass(frozen=True)
 class Newton(Solver):
-    """Newton's method with a line search, or `plain` as in the cs-RgList paper.
+    """Newton's method with a line search, or `full_steps` as in the cs-RgList paper.
 
-    Needs `hessian`, or `hessian_times` beyond `cholesky_limit` weights. Converged when the gradient's norm is at most
+    Needs `hessian`, or `hessian_product` beyond `cholesky_limit` weights. Converged when the gradient's norm is at most
     `tolerance` (default 1e-8) of what pulled at the start (``max(‖∇L‖, ‖l2 w‖)`` there), or when the decrease that
     the next step promises is below rounding. At most 100 iterations by default.
 
     Args:
-        plain: full Newton steps without a line search (shortened only where the value is not finite, shifted only
+        full_steps: full Newton steps without a line search (shortened only where the value is not finite, shifted only
             where the Hessian is singular); converged when ``‖step‖₁ < tolerance``, 1e-4 by default, and at most 20
             iterations.
         cholesky_limit: the largest number of weights for which the Hessian is formed.
@@ -75,30 +75,30 @@ class Newton(Solver):
     ([0.5, 0.0], 1, True)
     """
 
-    plain: bool = False
+    full_steps: bool = False
     cholesky_limit: int = 500
 
     @property
     @override
     def defaults(self) -> tuple[float, int]:
-        return (1e-4, 20) if self.plain else (1e-8, 100)
+        return (1e-4, 20) if self.full_steps else (1e-8, 100)
 
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         curvature = self._curvature(run)
-        if self.plain:
-            return _plain(run, curvature, tolerance, max_iterations)
+        if self.full_steps:
+            return _full_steps(run, curvature, tolerance, max_iterations)
         return descend(run, _NewtonSteps(run, curvature).next, tolerance, max_iterations, ADVICE)
 
     def _curvature(self, run: SolverRun) -> Callable[[FloatArray], Curved]:
         objective, n = run.objective, run.objective.n_weights
         if offers(objective, "hessian") and n <= self.cholesky_limit:
             return partial(_by_matrix, run)
-        if offers(objective, "hessian_times"):
+        if offers(objective, "hessian_product"):
             return partial(_by_products, run)
         if offers(objective, "hessian"):
             raise DataError(
                 f"Newton would form a Hessian of {n} × {n}, above cholesky_limit = {self.cholesky_limit}, and the "
-                "objective offers no hessian_times. Raise the limit or use LBFGS."
+                "objective offers no hessian_product. Raise the limit or use LBFGS."
             )
         raise DataError("Newton needs the curvature, but the objective offers no hessian; use LBFGS.")
 
@@ -109,7 +109,7 @@ def _by_matrix(run: SolverRun, weights: FloatArray) -> Curved:
 
 
 def _by_products(run: SolverRun, weights: FloatArray) -> Curved:
-    times, l2 = cast(WithHessianTimes, run.objective).hessian_times(weights), run.penalty.l2
+    times, l2 = cast(HasHessianProduct, run.objective).hessian_product(weights), run.penalty.l2
 
     def step(grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
         ridge = shift * abs(float(grad @ (times(grad) + l2 * grad))) / float(grad @ grad) if shift else 0.0
@@ -205,7 +205,7 @@ class _NewtonSteps:
         return None
 
 
-def _plain(
+def _full_steps(
     run: SolverRun, curvature: Callable[[FloatArray], Curved], tolerance: float, max_iterations: int
 ) -> Solution:
     point = run.begin()
@@ -224,5 +224,5 @@ def _plain(
             return run.solution(f"Converged in {run.steps}: the last step had length {length:.1e}.", converged=point)
     return run.solution(
         f"Not converged: after {run.steps} the steps still have length {length:.1e} "
-        f"({tolerance:.1e} was asked for). Use a line search (plain=False), or raise the penalty."
+        f"({tolerance:.1e} was asked for). Use a line search (full_steps=False), or raise the penalty."
     )

@@ -100,7 +100,7 @@ class Proximal(Solver):
 
     method: Literal["auto", "newton", "fista"] = "auto"
     newton_limit: int = 500
-    takes_l1 = True
+    supports_l1 = True
     defaults = 1e-6, 10_000
 
     def __post_init__(self) -> None:

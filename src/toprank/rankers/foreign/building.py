@@ -82,7 +82,7 @@ def feature_count(features: int) -> int:
 def forest(trees: Sequence[Tree], features: int) -> Forest:
     """Trees of one output."""
     feature_count(features)
-    return Forest.of(trees or [Tree.constant(0.0)], features, np.zeros(1))
+    return Forest.from_trees(trees or [Tree.constant(0.0)], features, np.zeros(1))
 
 
 def _in_order(number: int, left: Sequence[int], right: Sequence[int]) -> tuple[list[int], list[int], list[IntArray]]:

@@ -50,7 +50,7 @@ def read(model: Any) -> ForestRanker:
         trees.append(Tree.constant(bias))
     version = str(of_object(model, "model_info", "catboost_version_info", "version") or "")[:20]
     facts = {"library": f"CatBoost {version}".strip()}
-    return ForestRanker.of("CatBoost", building.forest(trees, columns.count), names=columns.names, facts=facts)
+    return ForestRanker.from_forest("CatBoost", building.forest(trees, columns.count), names=columns.names, facts=facts)
 
 
 class _FloatFeatures:

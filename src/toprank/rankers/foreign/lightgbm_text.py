@@ -53,7 +53,9 @@ def read(content: bytes) -> ForestRanker:
         trees = replace(trees, values=trees.values / len(trees.n_leaves))  # a random forest: the mean of its trees
     facts: dict[str, Any] = {"library": f"LightGBM, text {entries['version']}", "objective": entries.get("objective")}
     named = None if names == column_names(features) else _printable(names)
-    return ForestRanker.of("LightGBM", trees, names=named, encoding=_categories(more, _printable(names)), facts=facts)
+    return ForestRanker.from_forest(
+        "LightGBM", trees, names=named, encoding=_categories(more, _printable(names)), facts=facts
+    )
 
 
 def _blocks(body: str, sizes: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.errors import DataError, refuse_if, require_extra
 from toprank.rankers.foreign.onnx_checks import Checked, checked
-from toprank.rankers.foreign.ranker import TrainedElsewhere
+from toprank.rankers.foreign.ranker import ImportedRanker
 from toprank.rankers.schema import State, needed
 
 _TRIED = 4  # rows that a model is tried on
@@ -21,11 +21,11 @@ _MIXED = 1e-3  # a difference of scores that is no rounding
 
 def read(content: bytes) -> OnnxRanker:
     """The ranker in a file."""
-    return OnnxRanker.of(content)
+    return OnnxRanker.from_bytes(content)
 
 
 @dataclass(eq=False, repr=False)
-class OnnxRanker(TrainedElsewhere):
+class OnnxRanker(ImportedRanker):
     """A model in ONNX that gives one number a row, run by onnxruntime (``pip install 'toprank[export]'``).
 
     It must have one input of floats or doubles, (rows, features), and one output of them, (rows,) or (rows, 1).
@@ -38,8 +38,8 @@ class OnnxRanker(TrainedElsewhere):
     After loading: `content_` (the bytes of the model), `training_`.
     """
 
-    takes_sparse: ClassVar[bool] = False
-    shows_infinity: ClassVar[bool] = False
+    supports_sparse: ClassVar[bool] = False
+    propagates_infinity: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ("onnxruntime",)
 
     source: str = "ONNX"
@@ -48,13 +48,13 @@ class OnnxRanker(TrainedElsewhere):
     _session: tuple[int | None, Any] | None = field(init=False, default=None)
 
     @classmethod
-    def of(cls, content: bytes) -> Self:
+    def from_bytes(cls, content: bytes) -> Self:
         """The ranker of a model's bytes."""
         model = checked(content)
         ranker = cls(model.producer)
         ranker._open(content, model)
         ranker._describe(model.features, None, {"library": model.producer})
-        return ranker.settled()
+        return ranker.finalized()
 
     def _open(self, content: bytes, model: Checked) -> None:
         """Start onnxruntime on bytes that were checked, and try a row of zeros, then some rows together and alone."""

@@ -1,4 +1,4 @@
-"""Rankers that other libraries trained: `ForestRanker` and `WeightsRanker` predict, are saved, and never trained."""
+"""Rankers that other libraries trained: `ForestRanker` and `ImportedLinearRanker` predict but cannot be fitted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from toprank.scorers.features import Standardization
 Library = Literal["LightGBM", "XGBoost", "CatBoost", "RankLib"]
 
 
-class TrainedElsewhere(Ranker):
+class ImportedRanker(Ranker):
     """A ranker that another library trained: it predicts, and refuses to be fitted."""
 
     source: str
 
     @property
-    def takes_more_features(self) -> bool:
+    def allows_extra_features(self) -> bool:
         """Whether rows may have more columns than the model knows; the first ones count.
 
         RankLib's files do not tell how many features there are, only which are used.
@@ -78,11 +78,11 @@ class TrainedElsewhere(Ranker):
             self.n_features_in_ = columns
 
     def _has_more(self, columns: int, own_columns: int | None = None) -> bool:
-        return self.takes_more_features and columns > (self.n_features_in_ if own_columns is None else own_columns)
+        return self.allows_extra_features and columns > (self.n_features_in_ if own_columns is None else own_columns)
 
 
 @dataclass(eq=False, repr=False)
-class ForestRanker(ForestTerms, TrainedElsewhere):
+class ForestRanker(ForestTerms, ImportedRanker):
     """Trees that LightGBM, XGBoost, CatBoost or RankLib grew, as `toprank.load` reads them from that library's file.
 
     Scores are the sums of the trees, before whatever monotone function the library's `predict` may put on top (a
@@ -99,7 +99,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
     (library, version, objective).
 
     >>> from toprank.rankers.trees.forest import Tree
-    >>> ranker = ForestRanker.of("XGBoost", Forest.of([Tree.constant(0.5)], 2, np.zeros(1)))
+    >>> ranker = ForestRanker.from_forest("XGBoost", Forest.from_trees([Tree.constant(0.5)], 2, np.zeros(1)))
     >>> ranker.predict(np.zeros((3, 2))).tolist()
     [0.5, 0.5, 0.5]
     """
@@ -114,7 +114,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
     _forest: Forest = field(init=False)
 
     @classmethod
-    def of(
+    def from_forest(
         cls,
         source: Library,
         forest: Forest,
@@ -129,7 +129,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         ranker._adopt(forest)
         ranker.encoding_ = encoding
         ranker._describe(forest.n_features, names, {"trees": len(forest.n_leaves), **(facts or {})})
-        return ranker.settled()
+        return ranker.finalized()
 
     def _adopt(self, forest: Forest) -> None:
         """Take up trees; all libraries but LightGBM round features first, and take no value for 0 that is not."""
@@ -142,7 +142,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         self.intercept_ = np.zeros(1)
 
     @property
-    def takes_categories(self) -> bool:  # type: ignore[override]
+    def supports_categories(self) -> bool:  # type: ignore[override]
         """LightGBM and XGBoost take codes of categories; what CatBoost was told here are columns for their levels."""
         return self.as_fitted.source in ("LightGBM", "XGBoost")
 
@@ -196,7 +196,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
 
 
 @dataclass(eq=False, repr=False)
-class WeightsRanker(WeightedSum, TrainedElsewhere):
+class ImportedLinearRanker(WeightedSum, ImportedRanker):
     """Scores s = w·x + b with weights that another program learned.
 
     Args:
@@ -206,7 +206,7 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
 
     After loading: `coef_`, `intercept_`, `training_`.
 
-    >>> ranker = WeightsRanker.of("RankLib", np.array([1.0, -2.0]), 0.5)
+    >>> ranker = ImportedLinearRanker.from_weights("RankLib", np.array([1.0, -2.0]), 0.5)
     >>> ranker.predict(np.array([[1.0, 1.0], [np.nan, 1.0]])).tolist()
     [-0.5, -1.5]
     """
@@ -222,7 +222,7 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
     intercept_: float = field(init=False)
 
     @classmethod
-    def of(
+    def from_weights(
         cls,
         source: str,
         coef: FloatArray,
@@ -239,7 +239,7 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
             "its weights are not all finite numbers",
         )
         ranker._describe(len(ranker.coef_), names, facts or {})
-        return ranker.settled()
+        return ranker.finalized()
 
     @override
     def check_restored(self) -> None:
@@ -247,7 +247,7 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
         super().check_restored()
 
     @property
-    def takes_missing(self) -> bool:  # type: ignore[override]
+    def supports_missing(self) -> bool:  # type: ignore[override]
         """RankLib takes a missing value for 0; an estimator that refused it in training still does."""
         return self.as_fitted.source == "RankLib"
 
@@ -260,7 +260,7 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
     def _scores(self, X: Any) -> FloatArray:
         missing = np.isnan(X if isinstance(X, np.ndarray) else X.data)
         refuse_if(
-            missing.any() and not self.takes_missing,
+            missing.any() and not self.supports_missing,
             f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
             "in as was done for its training.",
         )

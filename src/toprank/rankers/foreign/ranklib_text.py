@@ -19,7 +19,7 @@ import numpy as np
 from toprank.errors import DataError, refuse_if
 from toprank.rankers.foreign import building
 from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, RawNodes
-from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
+from toprank.rankers.foreign.ranker import ForestRanker, ImportedLinearRanker
 from toprank.rankers.trees.forest import Tree
 
 _MARK = re.compile(r'<(?P<end>/?)(?P<name>\w{1,40})(?P<more>(?:\s{1,9}\w{1,40}="[^"<>&]{0,99}")*)\s{0,9}>')
@@ -32,7 +32,7 @@ _LINEAR = ("Coordinate Ascent", "Linear Regression")
 _FORESTS = ("LambdaMART", "MART", "Random Forests")
 
 
-def read(content: bytes) -> ForestRanker | WeightsRanker:
+def read(content: bytes) -> ForestRanker | ImportedLinearRanker:
     """The ranker in a text."""
     try:
         text = content.decode()
@@ -60,7 +60,7 @@ def _single(word: str) -> float:
 # ---- linear models ----
 
 
-def _linear(kind: str, text: str) -> WeightsRanker:
+def _linear(kind: str, text: str) -> ImportedLinearRanker:
     words = text.split("#", 1)[0].split()
     weights: dict[int, float] = {}
     for word in words:
@@ -72,7 +72,9 @@ def _linear(kind: str, text: str) -> WeightsRanker:
     refuse_if(not weights or max(weights) > MOST_FEATURES, f"it needs weights of features from 1 to {MOST_FEATURES:,}")
     coef = np.zeros(max(weights))
     coef[np.array(list(weights)) - 1] = list(weights.values())
-    ranker = WeightsRanker.of("RankLib", coef, intercept, facts={"library": "RankLib", "objective": kind})
+    ranker = ImportedLinearRanker.from_weights(
+        "RankLib", coef, intercept, facts={"library": "RankLib", "objective": kind}
+    )
     ranker.first_feature_id_ = 1
     return ranker
 
@@ -134,7 +136,7 @@ def _forest(kind: str, text: str, announced: Mapping[str, int]) -> ForestRanker:
     bags = reader.ensembles if bagged else 0
     trees = building.forest([tree.closed(n, features, bags) for n, tree in enumerate(reader.trees)], features)
     facts: dict[str, Any] = {"library": "RankLib", "objective": kind}
-    ranker = ForestRanker.of("RankLib", trees, sums="double" if bagged else "single", facts=facts)
+    ranker = ForestRanker.from_forest("RankLib", trees, sums="double" if bagged else "single", facts=facts)
     ranker.first_feature_id_ = 1
     return ranker
 

@@ -78,7 +78,7 @@ def read(model: Any) -> ForestRanker:
     encoding = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
     forest = building.forest(trees, features)
-    return ForestRanker.of("XGBoost", forest, sums="single", names=names, encoding=encoding, facts=facts)
+    return ForestRanker.from_forest("XGBoost", forest, sums="single", names=names, encoding=encoding, facts=facts)
 
 
 def _check_counts(model: dict[str, Any], trees: list[Any]) -> None:

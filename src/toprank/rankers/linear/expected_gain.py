@@ -32,14 +32,14 @@ from toprank.rankers.target_encoding import EncodedCategories
 from toprank.scorers.expected_gain import ExpectedGain, Logits, expected_gains
 from toprank.scorers.features import Features, row_blocks
 from toprank.scorers.linear import Thresholds
-from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Redrawn, Solution, Solver
+from toprank.solvers import LBFGS, AveragedStochastic, GradientDescent, Newton, Penalty, Solution, Solver
 
-_STARTS = ("likelihood", "linear", "zeros")
+_INITS = ("likelihood", "linear", "zeros")
 _CHOLESKY = 1000  # weights: MSLR's 136 features and five grades make 685
 _SOLVERS: dict[str, Solver] = {
     "newton": Newton(cholesky_limit=_CHOLESKY),
     "lbfgs": LBFGS(),
-    "descent": GradientDescent(rate=0.1),
+    "descent": GradientDescent(learning_rate=0.1),
 }
 
 
@@ -58,23 +58,24 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         n_grades: number of grades; None: the largest training label + 1. Where it is given and the loss takes labels
             for gains (``Squared(gain=None)``), they may be any real numbers: expected gains to come near.
         l2: penalty on the w_k (never on the b_k), or several: with `valid` data the best on `metric` is kept.
-        start: where to start from: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
+        init: where to start from: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
             direction, spread over the grades), or ``zeros``.
         restarts: so many further starts from random weights; the best objective is kept.
         saturation: ε of the paper: where some P exceeds it, it counts as 1 while descending. 1.0: off. Only for plain
             gradient descent (solver="descent").
         solver: "newton", "lbfgs", "descent", a solver of `toprank.solvers`, or "auto": Newton for likelihoods, L-BFGS
             for losses of the score (which are not convex in these weights) and for more than 1,000 weights.
-        classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `start` and `solver` are unused.
+        classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `init` and `solver` are unused.
         calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted over whole queries.
-        scale: standardize features inside the model; missing values count as the mean either way.
+        standardize: standardize features inside the model; missing values count as the mean either way.
         metric: what validation is judged by.
         convention: the rules of that metric.
         tolerance: handed to the solver.
         max_iterations: handed to the solver.
         seed: decides random starts.
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
 
     >>> import toprank as tr
@@ -91,27 +92,27 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     }
     saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "l2_": float, **GradeProbabilities.saved_values}
     standardizes: ClassVar[bool] = True
-    shows_infinity: ClassVar[bool] = False
-    learns_from_parts: ClassVar[bool] = True
+    propagates_infinity: ClassVar[bool] = False
+    supports_distributed: ClassVar[bool] = True
 
     loss: Loss | str = "Multinomial"
     _: KW_ONLY
     gain: str | Sequence[float] = "exponential"
     n_grades: int | None = None
     l2: float | Sequence[float] = 1e-3
-    start: Literal["likelihood", "linear", "zeros"] = "likelihood"
+    init: Literal["likelihood", "linear", "zeros"] = "likelihood"
     restarts: int = 0
     saturation: float = 1.0
     solver: Literal["auto", "newton", "lbfgs", "descent"] | Solver = "auto"
     classifier: Any = None
     calibration: Literal["sigmoid", "isotonic"] | None = None
-    scale: bool = True
+    standardize: bool = True
     metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     tolerance: float | None = None
     max_iterations: int | None = None
     seed: int = 0
-    level_means: EncodedCategories = "auto"
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
 
     # ---- training ----
@@ -150,8 +151,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     @override
     def check_parameters(self) -> None:
         super().check_parameters()
-        if self.start not in _STARTS:
-            raise UnknownNameError("start", str(self.start), _STARTS)
+        if self.init not in _INITS:
+            raise UnknownNameError("init", str(self.init), _INITS)
         check_whole("restarts", self.restarts, 0)
         check_whole("seed", self.seed, 0)
         check_number("saturation", self.saturation, above=0, most=1)
@@ -205,7 +206,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
         solver = self._solver(by_class or loss.traits.random, objective.n_weights)
         if loss.traits.random:
-            solver = Redrawn(solver)
+            solver = AveragedStochastic(solver)
         solutions = [solver.solve(objective, first, penalty, **options) for first in starts]  # type: ignore[arg-type]
         return min(solutions, key=lambda solution: solution.value)
 
@@ -213,16 +214,18 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         """Where to start: class shares as intercepts, and directions as asked for."""
         d, grades = source.n_features, self.n_grades_
         labels, counts = source.grades()
-        plain = self._learns_gains and self.start == "likelihood"  # gains are no classes whose likelihood there is
+        plain = self._learns_gains and self.init == "likelihood"  # gains are no classes whose likelihood there is
         shares = np.full(grades, 1 / grades) if self._learns_gains else grade_shares(labels, counts, grades)
         first = self._head.start(shares)
-        if by_class or plain or self.start == "zeros":
+        if by_class or plain or self.init == "zeros":
             return first
         table = first.reshape(grades, d + 1)
-        if self.start == "linear":
+        if self.init == "linear":
             from toprank.rankers.linear.ranker import LinearRanker
 
-            linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit_source(source)
+            linear = LinearRanker(self.loss, l2=l2, standardize=self.standardize, threads=self.threads).fit_source(
+                source
+            )
             direction = linear.coef_ * self.standardization_.spread
             spread = source.score_spread(self.standardization_, direction)
             steps = np.arange(grades) - (grades - 1) / 2

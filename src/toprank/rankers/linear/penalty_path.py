@@ -28,7 +28,7 @@ _TO_CHOOSE = Remedy("{valid} data to choose among them.", valid=...)
 class PathRanker(Ranker):
     """A ranker with `path_`, one row for each penalty it tried, and the solution of each."""
 
-    walks_penalties: ClassVar[bool] = True
+    has_penalty_path: ClassVar[bool] = True
 
     l2_: float
     path_: list[dict[str, float]]
@@ -38,7 +38,7 @@ class PathRanker(Ranker):
     l2: float | Sequence[float]
     metric: str | Measure
     convention: str
-    scale: bool
+    standardize: bool
     max_iterations: int | None
     threads: int | None
 
@@ -47,14 +47,14 @@ class PathRanker(Ranker):
         penalty_path(self.l2)
         parse(self.metric)  # also where there are no validation data, and nothing would be judged by it
         Convention.from_name(self.convention)
-        check_flag("scale", self.scale)
+        check_flag("standardize", self.standardize)
         if self.max_iterations is not None:
             check_whole("max_iterations", self.max_iterations, 1)
 
     def _standardize(self, source: Source) -> None:
-        """Learn how features are standardized; without `scale` each keeps its spread."""
+        """Learn how features are standardized; without `standardize` each keeps its spread."""
         seen = source.standardization(self.threads)
-        self.standardization_ = seen if self.scale else replace(seen, spread=np.ones(source.n_features))
+        self.standardization_ = seen if self.standardize else replace(seen, spread=np.ones(source.n_features))
 
     def _walk(
         self,

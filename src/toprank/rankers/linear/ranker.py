@@ -23,7 +23,17 @@ from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
 from toprank.rankers.target_encoding import EncodedCategories
 from toprank.scorers.linear import LinearScorer
-from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, Solution, Solver
+from toprank.solvers import (
+    LBFGS,
+    AveragedStochastic,
+    Bundle,
+    GradientDescent,
+    Newton,
+    Penalty,
+    Proximal,
+    Solution,
+    Solver,
+)
 from toprank.solvers.base import Objective
 
 SolverName = Literal["auto", "newton", "lbfgs", "bundle", "proximal", "descent"]
@@ -55,18 +65,18 @@ class LinearRanker(WeightedSum, PathRanker):
             kinked ones, proximal steps with l1, L-BFGS for non-convex ones. Where gradients are not exact (LambdaRank)
             there is nothing to converge on: 30 Newton steps that lower the value, from the logistic pair solution.
             Under a loss that draws (YetiRank) each step has a draw of its own, and the answer is the mean of the last.
-        scale: standardize features inside the model; missing values count as the mean either way.
-        refine: for ImportanceWeightedSquared: least squares on few documents of each query, then again with the ignored
-            ones whose score came out above δ, until none does; a pass over all documents per round, solves on the
-            active ones only. For queries of very many documents.
-        start: weights to start from on the standardized scale: zeros (None), a number for all, or an array.
+        standardize: standardize features inside the model; missing values count as the mean either way.
+        active_set: for ImportanceWeightedSquared with very many documents per query: fit least squares on an active
+            set of documents, add the documents that score above δ, and repeat until there are none. Default False.
+        init: weights to start from on the standardized scale: zeros (None), a number for all, or an array.
         metric: what validation is judged by.
         convention: the rules of that metric.
         tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
             one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
         max_iterations: handed to the solver, for all tolerances together; None: its own default.
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
 
@@ -82,8 +92,8 @@ class LinearRanker(WeightedSum, PathRanker):
     """
 
     saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float, "l2_": float}
-    learns_from_parts: ClassVar[bool] = True
-    solves_to_a_gap: ClassVar[bool] = True
+    supports_distributed: ClassVar[bool] = True
+    uses_duality_gap: ClassVar[bool] = True
     family: ClassVar[str | None] = "linear"
 
     loss: Loss | str = "ListNet"
@@ -91,14 +101,14 @@ class LinearRanker(WeightedSum, PathRanker):
     l2: float | Sequence[float] = 0.1
     l1: float = 0.0
     solver: SolverName | Solver = "auto"
-    scale: bool = True
-    refine: bool = False
-    start: float | FloatArray | None = None
+    standardize: bool = True
+    active_set: bool = False
+    init: float | FloatArray | None = None
     metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     tolerance: float | Sequence[float] | None = None
     max_iterations: int | None = None
-    level_means: EncodedCategories = "auto"
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -106,7 +116,7 @@ class LinearRanker(WeightedSum, PathRanker):
     def check_parameters(self) -> None:
         super().check_parameters()
         tolerances_of(self.tolerance)
-        check_flag("refine", self.refine)
+        check_flag("active_set", self.active_set)
         check_number("l1", self.l1, least=0)
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
@@ -117,20 +127,22 @@ class LinearRanker(WeightedSum, PathRanker):
                 "use ExpectedGainRanker."
             )
         self._standardize(source_of(data))
-        if self.refine:
+        if self.active_set:
             if not isinstance(data, RankingData) or isinstance(valid, Source):
-                raise DataError("refine=True chooses documents one by one, which needs them in memory; fit without it.")
-            self._refine(data, loss, valid)
+                raise DataError(
+                    "active_set=True chooses documents one by one, which needs them in memory; fit without it."
+                )
+            self._fit_active_set(data, loss, valid)
         else:
             self.fit_standardized(data, loss, valid)
 
-    def _refine(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
+    def _fit_active_set(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
         """Least squares on the active documents until no ignored one scores above δ (Cossock & Zhang 2008 §VI).
 
         So the sup term of the loss is 0 at the solution. `active_` counts the documents.
         """
         if not isinstance(loss, ImportanceWeightedSquared):
-            raise DataError(f"refine=True belongs to ImportanceWeightedSquared, not to {type(loss).__name__}.")
+            raise DataError(f"active_set=True belongs to ImportanceWeightedSquared, not to {type(loss).__name__}.")
         top = loss.max_grade if loss.max_grade is not None else float(data.labels.max())
         squared = Squared(gain=loss.gain, max_grade=top, per_document=loss.per_document)
         active = loss.first_active(data.labels, data.queries)
@@ -146,7 +158,9 @@ class LinearRanker(WeightedSum, PathRanker):
             if (grown == active).all():
                 return
             active = grown
-        raise DataError(f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without refine.")
+        raise DataError(
+            f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without active_set."
+        )
 
     def fit_standardized(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
         """Fit under a loss, with the standardization of these data (or more of the same) already known."""
@@ -158,7 +172,7 @@ class LinearRanker(WeightedSum, PathRanker):
         check_choosable(valid, penalties=penalties, tolerances=tolerances)
         if self.l1 > 0 and not traits.smooth:
             raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
-        if self.start is None and not traits.exact_gradient:
+        if self.init is None and not traits.exact_gradient:
             easier = source.objective(scorer, make_loss("Logistic"), standardization, self.threads)
             penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
             start = Newton().solve(easier, start, penalty).weights
@@ -166,7 +180,7 @@ class LinearRanker(WeightedSum, PathRanker):
             limit = _INEXACT_ITERATIONS
         solver, used = self._solver(loss, objective), 0
         if traits.random:
-            solver = Redrawn(solver)
+            solver = AveragedStochastic(solver)
         progress = ProgressLine() if self.verbose else None
         tell = None if progress is None else partial(_tell, progress)
 
@@ -188,7 +202,7 @@ class LinearRanker(WeightedSum, PathRanker):
             self.warn_constant(
                 f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
             )
-        elif self.solution_.hardly_beats_zero:
+        elif self.solution_.near_zero_solution:
             self.warn_unconverged(f"LinearRanker: {self.solution_.message}")
 
     def _set(self, weights: FloatArray) -> None:
@@ -224,16 +238,16 @@ class LinearRanker(WeightedSum, PathRanker):
         return LBFGS()
 
     def _start(self, n: int) -> FloatArray:
-        if self.start is None:
+        if self.init is None:
             return np.zeros(n)
         try:
-            start = np.asarray(self.start, dtype=np.float64)
+            start = np.asarray(self.init, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError(f"start must be a number, an array of weights, or None, not {self.start!r}.") from None
+            raise DataError(f"init must be a number, an array of weights, or None, not {self.init!r}.") from None
         if start.ndim == 0:
             return np.full(n, float(start))
         if start.shape != (n,):
-            raise DataError(f"start has {start.size} weights, but the ranker has {n}.")
+            raise DataError(f"init has {start.size} weights, but the ranker has {n}.")
         return start
 
     @property

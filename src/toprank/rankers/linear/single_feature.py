@@ -121,16 +121,17 @@ class AdaRank(WeightedSum, WatchedRanker):
 
     E lies in [0, 1], so no query ever weighs more than e times another, and one strong feature may win every round: the
     sum then ranks as before, P stays as it is, and the algorithm as published stands still. So a feature that wins
-    `max_in_a_row` rounds in a row keeps the weight it has and is set aside, and the next best has its turn.
+    `max_consecutive` rounds in a row keeps the weight it has and is set aside, and the next best has its turn.
 
     Args:
         metric: the metric E, with values in [−1, 1], as α needs them; "map" and "ndcg@10" in the literature.
         convention: its rules.
         max_rounds: at most so many rounds.
-        max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
-        patience: stop after so many rounds without a better training metric (validation metric, where given).
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        max_consecutive: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
+        early_stopping: stop after so many rounds without a better training metric (validation metric, where given).
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: write the metric and the time left to standard error.
 
@@ -147,29 +148,29 @@ class AdaRank(WeightedSum, WatchedRanker):
     metric: str | Measure = "map"
     convention: str = "standard"
     max_rounds: int = 500
-    max_in_a_row: int = 2
-    patience: int = 50
-    level_means: EncodedCategories = "auto"
+    max_consecutive: int = 2
+    early_stopping: int = 50
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
     @override
     def check_parameters(self) -> None:
-        for name in ("max_rounds", "max_in_a_row", "patience"):
+        for name in ("max_rounds", "max_consecutive", "early_stopping"):
             check_whole(name, getattr(self, name), 1)
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        self.standardization_ = Standardization.of(data.X, data.feature_names, self.threads)
+        self.standardization_ = Standardization.from_data(data.X, data.feature_names, self.threads)
         climbed = self._climbed(data)
         selection = climbed if valid is None else self._judge(valid).for_selection()
         self.coef_, self.rounds_ = np.zeros(data.n_features), 0
         decides: Literal["valid", "train"] = "train" if valid is None else "valid"
-        watch = self._watch(self.max_rounds, patience=self.patience, decides=decides, least_gain=_LEAST_GAIN)
+        watch = self._watch(self.max_rounds, patience=self.early_stopping, decides=decides, least_gain=_LEAST_GAIN)
         if climbed.is_blind():
             watch.stop("No order of the training documents is better than another.")
             return self._note(watch)
         features = self._features(data)
-        pool = _Pool(_single_features(features, climbed), self.max_in_a_row)
+        pool = _Pool(_single_features(features, climbed), self.max_consecutive)
         constant = self.standardization_.without_constants(np.ones(data.n_features)) == 0
         pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
         if pool.open.any():
@@ -234,8 +235,8 @@ def _single_features(features: Features, climbed: _Climbed) -> FloatArray:
 class _Pool:
     """The features that may win: each as it is and as its negative, until it has won too often in a row."""
 
-    def __init__(self, alone: FloatArray, max_in_a_row: int) -> None:
-        self.alone, self.max_in_a_row = alone, max_in_a_row
+    def __init__(self, alone: FloatArray, max_consecutive: int) -> None:
+        self.alone, self.max_consecutive = alone, max_consecutive
         self.open = np.ones(len(alone), dtype=bool)
         self.last, self.in_a_row = -1, 0
 
@@ -246,7 +247,7 @@ class _Pool:
         column, negative = divmod(choice, 2)
         self.in_a_row = self.in_a_row + 1 if column == self.last else 1
         self.last = column
-        if self.in_a_row == self.max_in_a_row:
+        if self.in_a_row == self.max_consecutive:
             self.open[2 * column : 2 * column + 2] = False
         right, wrong = max(1 + correct[choice], 1e-12), max(1 - correct[choice], 1e-12)
         step = 0.5 * float(np.log(right / wrong))
@@ -269,8 +270,9 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         n_thresholds: candidate thresholds per feature, at quantiles of the training data.
         metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
         convention: the rules of that metric.
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: write the rounds, the metric on `valid` and the time left to standard error.
 
@@ -279,8 +281,8 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     warning; the rounds until then are kept.
     """
 
-    takes_sparse: ClassVar[bool] = False
-    shows_infinity: ClassVar[bool] = False
+    supports_sparse: ClassVar[bool] = False
+    propagates_infinity: ClassVar[bool] = False
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {
         "features_": Numbers("rounds", whole=True),
         "thresholds_": Numbers("rounds"),
@@ -291,7 +293,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     n_thresholds: int = 64
     metric: str | Measure = "map"
     convention: str = "standard"
-    level_means: EncodedCategories = "auto"
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -372,14 +374,14 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         return terms
 
     @override
-    def course(self, feature: int) -> ScoreProfile:
+    def score_profile(self, feature: int) -> ScoreProfile:
         column = column_of(feature, self.columns_)
         return ScoreProfile(0.0, np.unique(self.thresholds_[self.features_ == column]))
 
     @override
     def _formula(self) -> Part:
         rounds = zip(self.features_.tolist(), self.thresholds_.tolist(), self.alphas_.tolist(), strict=True)
-        return Forest.of([stump(*step) for step in rounds], self.n_columns_, np.zeros(1), flushes=False)
+        return Forest.from_trees([stump(*step) for step in rounds], self.n_columns_, np.zeros(1), flushes=False)
 
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
@@ -407,8 +409,9 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         steps: number of step sizes tried in each direction.
         first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
         seed: decides orders and random starts.
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: write the metric and the time left to standard error, after each cycle.
 
@@ -427,7 +430,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
     steps: int = 10
     first_step: float = 0.05
     seed: int = 0
-    level_means: EncodedCategories = "auto"
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -439,7 +442,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         check_number("tolerance", self.tolerance, least=0)
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        self.standardization_ = Standardization.of(data.X, data.feature_names, self.threads)
+        self.standardization_ = Standardization.from_data(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardization_)
         climbed = _Climbed(self, data)
         selection = None if valid is None else self._judge(valid)

@@ -51,7 +51,9 @@ class Inputs:
     knots: FloatArray
 
     @classmethod
-    def of(cls, kind: Transform, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Inputs:
+    def from_data(
+        cls, kind: Transform, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None
+    ) -> Inputs:
         """Learn the transform; infinite values are refused, by the name of their feature."""
         d = X.shape[1]
         knots = _knots(X, names, threads) if kind == "quantile" else np.zeros((0, d))

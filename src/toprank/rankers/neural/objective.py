@@ -3,9 +3,8 @@
 The loss of a batch is (number of batches) · Σ_{q in batch} scale_q · loss_q: its mean over the batches of an epoch is
 the mean over queries that every other ranker minimizes, however the queries fall into batches.
 
-PyTorch differentiates any loss of ours over a bridge (`bridged`): the loss says its value and its gradient in one pass
-when it is asked for the value; the way back only hands the gradient on. Scores on another device are copied to the CPU,
-and the gradient back.
+`torch_loss` wraps any loss of ours for PyTorch: the forward pass computes value and gradient together, and the backward
+pass returns the stored gradient. Scores on another device are copied to the CPU, and the gradient is copied back.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class NotFinite(DataError):  # noqa: N818 - what it says of a score
     """A score is infinite or no number."""
 
 
-class _Bridge(torch.autograd.Function):
+class _LossFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, bound: BoundLoss, first: int, last: int, threads: int | None) -> Tensor:
         values = np.ascontiguousarray(scores.detach().cpu().double().numpy())
@@ -65,13 +64,13 @@ class _Bridge(torch.autograd.Function):
         return grad * d_value, None, None, None, None
 
 
-def bridged(
+def torch_loss(
     bound: BoundLoss, first: int = 0, last: int | None = None, *, threads: int | None = None
 ) -> Callable[[Tensor], Tensor]:
     """The part of a bound loss's value that the queries first … last − 1 contribute, as a function of their scores.
 
     >>> from toprank import Queries, losses
-    >>> value = bridged(losses.ListNet().on([1, 0], Queries([0, 2])))
+    >>> value = torch_loss(losses.ListNet().on([1, 0], Queries([0, 2])))
     >>> scores = torch.zeros(2, dtype=torch.float64, requires_grad=True)
     >>> value(scores).backward()
     >>> [round(slope, 4) for slope in scores.grad.tolist()]
@@ -83,7 +82,7 @@ def bridged(
         expected = int(bound.queries.offsets[end] - bound.queries.offsets[first])
         if len(scores) != expected:
             raise DataError(f"There are {len(scores)} scores for {expected} documents; there must be one for each.")
-        result: Tensor = _Bridge.apply(scores, bound, first, end, threads)  # type: ignore[no-untyped-call]
+        result: Tensor = _LossFunction.apply(scores, bound, first, end, threads)  # type: ignore[no-untyped-call]
         return result
 
     return value
@@ -108,7 +107,9 @@ class NetworkObjective:
     threads: int | None
 
     @classmethod
-    def of(cls, ranker: NeuralRanker, data: RankingData, device: torch.device, threads: int | None) -> NetworkObjective:
+    def from_ranker(
+        cls, ranker: NeuralRanker, data: RankingData, device: torch.device, threads: int | None
+    ) -> NetworkObjective:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
         before = ranker.init_model
         gains_before = None if before is None else before.gains_
@@ -141,7 +142,7 @@ class NetworkObjective:
             return outputs
         return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
 
-    def drawn_anew(self, seed: int, number: int) -> NetworkObjective:
+    def resampled(self, seed: int, number: int) -> NetworkObjective:
         """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
         loss = reseeded(self.loss, (seed, number))
         if loss is self.loss:
@@ -162,7 +163,7 @@ class NetworkObjective:
         bound = self.loss.bound_to(judgments)
 
         def value(number: int, outputs: Tensor) -> Tensor:
-            part = bridged(bound.drawn(number), *plan.batches[number], threads=self.threads)
+            part = torch_loss(bound.drawn(number), *plan.batches[number], threads=self.threads)
             return count * part(self.judged(outputs))
 
         return value

@@ -32,7 +32,7 @@ from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.target_encoding import EncodedCategories
 from toprank.scorers.expected_gain import grade_probabilities
 
-_INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
+_INPUTS = {"center": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
 
 
 @dataclass(eq=False, repr=False)
@@ -70,7 +70,7 @@ class NeuralRanker(GradeProbabilities):
         convention: the rules of that metric.
         early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
             None to make all epochs and keep the last.
-        train_metric: also judge the training data after each epoch.
+        eval_train: also judge the training data after each epoch.
         gpu_loss: ``auto``: on NVIDIA's GPUs the loss is computed there, by kernels in Triton, where it has them;
             elsewhere by our kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False:
             always the one or the other.
@@ -80,8 +80,9 @@ class NeuralRanker(GradeProbabilities):
         callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
         seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
             global generator is neither used nor changed.
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; None for as many as have enough to do, up to 8.
         verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
             that is updated in a notebook, every ten seconds elsewhere.
@@ -111,10 +112,9 @@ class NeuralRanker(GradeProbabilities):
         **GradeProbabilities.saved_values,
     }
 
-    former_parameters: ClassVar[Mapping[str, str]] = {"native": "gpu_loss", "clip": "max_grad_norm"}
     rounds: ClassVar[Rounds | None] = Rounds("epochs", "best_epoch_", nested=False)  # the rate falls until the last
-    shows_infinity: ClassVar[bool] = False  # as quantiles hide it
-    trains_alone: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
+    propagates_infinity: ClassVar[bool] = False  # as quantiles hide it
+    needs_exclusive_training: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
     family: ClassVar[str | None] = "networks"
     packages: ClassVar[tuple[str, ...]] = ("torch",)
 
@@ -140,16 +140,16 @@ class NeuralRanker(GradeProbabilities):
     metric: str | Measure = "ndcg@10"
     convention: str = "standard"
     early_stopping: int | None = 20
-    train_metric: bool = False
+    eval_train: bool = False
     gpu_loss: bool | Literal["auto"] = "auto"
     device: str = "auto"
     init_model: NeuralRanker | None = None
     callbacks: Sequence[Callable[[Epoch], Any]] = ()
     seed: int = 0
-    level_means: EncodedCategories = "auto"
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
-    _team: Any = field(init=False)  # those who train with it, where a group does
+    _worker_group: Any = field(init=False)  # those who train with it, where a group does
 
     @override
     def search_space(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class NeuralRanker(GradeProbabilities):
         if self.init_model is not None:
             check_init_model(self, data)
         check_combination(self)
-        trained = train_network(self, data, valid, getattr(self, "_team", None))
+        trained = train_network(self, data, valid, getattr(self, "_worker_group", None))
         self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
         self.calibration_ = None
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, watch.history, watch.stopped
@@ -279,14 +279,14 @@ class NeuralRanker(GradeProbabilities):
         return order, queries
 
     @property
-    def sees_queries(self) -> bool:
+    def uses_query_context(self) -> bool:
         """An attention network does."""
         return bool(self.network_.shape.network == "attention")
 
     @property
     def _needs_qid(self) -> bool:
         """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
-        return self.sees_queries and self.training_.get("queries", 1) > 1
+        return self.uses_query_context and self.training_.get("queries", 1) > 1
 
     @available_if(has_grades)
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:

@@ -14,7 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.evaluation.scores import BoundMetric
-from toprank.rankers.early_stopping import EpochStopping, PriorTraining, metric_judges, stopping_options
+from toprank.rankers.early_stopping import EpochStopping, PriorTraining, stopping_options, training_metrics
 from toprank.rankers.neural.inputs import EpochPlan, Inputs, plan_epoch
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite
 from toprank.rankers.neural.parameters import architecture
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
 
-class Team(Protocol):
+class WorkerGroup(Protocol):
     """Several processes that train the same network, each on its share of the queries of every batch."""
 
     rank: int
@@ -66,14 +66,14 @@ class TrainedNetwork(NamedTuple):
 
 
 def train_network(
-    ranker: NeuralRanker, data: RankingData, valid: RankingData | None, team: Team | None = None
+    ranker: NeuralRanker, data: RankingData, valid: RankingData | None, group: WorkerGroup | None = None
 ) -> TrainedNetwork:
-    """Train as a draft of a ranker asks for, alone or in a team."""
-    device = chosen_device(ranker.device, None if team is None else team.place)
+    """Train as a draft of a ranker asks for, alone or in a group."""
+    device = chosen_device(ranker.device, None if group is None else group.place)
     outline = build(architecture(ranker, data.n_features, 1))
     with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
-        judges = metric_judges(ranker, data if ranker.train_metric else None, valid)
-        run = _NetworkRun(ranker, data, device, threads, team)
+        judges = training_metrics(ranker, data if ranker.eval_train else None, valid)
+        run = _NetworkRun(ranker, data, device, threads, group)
         held_out = {name: NetworkRows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
         if "train" in held_out:
             held_out["train"] = run.rows
@@ -93,7 +93,7 @@ def train_network(
             steps=ranker.epochs,
             **stopping_options(ranker, judge, scores_before, PriorTraining(made, model=run.weights())),
         )
-        _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
+        _make_epochs(run, watch, metrics if group is None else lambda: group.agreed(metrics))
         weights, epochs, value = watch.kept()
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
@@ -126,14 +126,14 @@ class _NetworkRun:
         data: RankingData,
         device: torch.device,
         threads: int,
-        team: Team | None = None,
+        group: WorkerGroup | None = None,
     ) -> None:
-        self.ranker, self.data, self.device, self.team = ranker, data, device, team
-        self.objective = NetworkObjective.of(ranker, data, device, threads)
+        self.ranker, self.data, self.device, self.worker_group = ranker, data, device, group
+        self.objective = NetworkObjective.from_ranker(ranker, data, device, threads)
         before = ranker.init_model
         self.network = build(architecture(ranker, data.n_features, self.objective.n_outputs))
         if before is None:
-            self.inputs = Inputs.of(ranker.input_transform, data.X, data.feature_names, threads)
+            self.inputs = Inputs.from_data(ranker.input_transform, data.X, data.feature_names, threads)
             initialize(self.network, torch.Generator().manual_seed(ranker.seed))
             if self.objective.start is not None:
                 with torch.no_grad():
@@ -160,10 +160,12 @@ class _NetworkRun:
         What chance decides depends on the seed and the epoch's number alone.
         """
         ranker, rng = self.ranker, np.random.default_rng([self.ranker.seed, number])
-        # Each process of a team leaves out activations of its own.
-        self.dropout_rng.manual_seed(int(rng.integers(1 << 62)) + (0 if self.team is None else self.team.rank))
+        # Each process of a group leaves out activations of its own.
+        self.dropout_rng.manual_seed(
+            int(rng.integers(1 << 62)) + (0 if self.worker_group is None else self.worker_group.rank)
+        )
         self.network.train()
-        objective = self.objective.drawn_anew(ranker.seed, number)
+        objective = self.objective.resampled(ranker.seed, number)
         plan_rng = np.random.default_rng([ranker.seed, number, 1])
         if self.resident is not None:
             order, firsts = self.resident.batches(plan_rng)
@@ -185,14 +187,14 @@ class _NetworkRun:
         judge, weights = objective.epoch(plan), list(self.network.parameters())
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
         for place, rate in enumerate(self._rates(epochs, len(plan.batches)).tolist()):
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
+            for parameters in self.optimizer.param_groups:
+                parameters["lr"] = rate
             for weight in weights:
                 weight.grad = None
-            if self.team is None:
+            if self.worker_group is None:
                 total += self._backward(plan, place, judge)
             else:
-                total += self._backward_together(self.team, plan, place, judge)
+                total += self._backward_together(self.worker_group, plan, place, judge)
             if self.ranker.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(weights, self.ranker.max_grad_norm)
             self.optimizer.step()
@@ -202,7 +204,7 @@ class _NetworkRun:
         """The batches of an epoch."""
         alike = isinstance(self.network, SetAttention)
         plan = plan_epoch(self.data.queries, self.ranker.batch_documents, rng, alike=alike)
-        return plan if self.team is None else self.team.share(plan)
+        return plan if self.worker_group is None else self.worker_group.share(plan)
 
     def _resident(self) -> Any:
         """Steps that the device takes by itself; None where the host must.
@@ -212,7 +214,7 @@ class _NetworkRun:
         """
         on_device = self.rows.whole is not None and self.rows.whole.device.type == self.device.type
         by_row = not isinstance(self.network, SetAttention) and self.ranker.norm != "batch"
-        if self.objective.gpu_loss is None or self.team is not None or not on_device or not by_row:
+        if self.objective.gpu_loss is None or self.worker_group is not None or not on_device or not by_row:
             return None
         from toprank.rankers.neural.resident import ResidentSteps
 
@@ -237,14 +239,14 @@ class _NetworkRun:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _backward_together(self, team: Team, plan: EpochPlan, place: int, judge: Any) -> float:
+    def _backward_together(self, group: WorkerGroup, plan: EpochPlan, place: int, judge: Any) -> float:
         """The same from the shares of all processes; one that stopped alone would leave the others waiting."""
         first, last = plan.batches[place]
         try:
             loss = float(self._backward(plan, place, judge)) if first < last else 0.0
         except NotFinite:
             loss = math.nan
-        return team.add(self.network, loss)
+        return group.add(self.network, loss)
 
     def scores(self, network: nn.Module, rows: NetworkRows, data: RankingData) -> FloatArray:
         """Scores of data by a copy of the network made for prediction."""

@@ -99,7 +99,7 @@ class PackedTrees(NamedTuple):
     nodes: Array
     values: FloatArray
 
-    def of_used_features(self, n_features: int) -> tuple[PackedTrees, Array]:
+    def for_used_features(self, n_features: int) -> tuple[PackedTrees, Array]:
         """The same for rows that hold the used features alone; and where a feature is in these, or −1: nowhere."""
         used, places = np.unique(self.columns[:, 0], return_inverse=True)
         slots = np.full(n_features, -1, np.int32)
@@ -153,7 +153,7 @@ class Forest:
     facts: TrainingFacts | None = None
 
     @classmethod
-    def of(cls, trees: Sequence[Tree], n_features: int, intercepts: FloatArray, **rules: Any) -> Self:
+    def from_trees(cls, trees: Sequence[Tree], n_features: int, intercepts: FloatArray, **rules: Any) -> Self:
         """Single trees as a forest."""
 
         def joined(name: str, kind: type[np.generic]) -> Array:
@@ -245,7 +245,7 @@ class Forest:
 
     @cached_property
     def _packed_sparse(self) -> tuple[PackedTrees, Array]:
-        return self.packed.of_used_features(self.n_features)
+        return self.packed.for_used_features(self.n_features)
 
     def predict(self, X: Any, threads: int | None = None) -> FloatArray:
         """The scores of the rows of X: (n,), or (n, outputs) where there are several outputs.
@@ -433,7 +433,7 @@ def _changes(key: Array) -> npt.NDArray[np.bool_]:
 class ForestMixin:
     """What rankers that are a forest share."""
 
-    shows_infinity: ClassVar[bool] = False
+    propagates_infinity: ClassVar[bool] = False
     n_features_in_: int
 
     @property

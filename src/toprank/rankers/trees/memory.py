@@ -29,7 +29,7 @@ class Memory(NamedTuple):
     bins: int
 
     @classmethod
-    def of_trees(cls, X: Any, sampled: int = SAMPLED) -> Memory:
+    def from_features(cls, X: Any, sampled: int = SAMPLED) -> Memory:
         """For trees on these features, whose bins are made from so many rows."""
         n, _ = X.shape
         part = X[:: max(1, n // _LOOKED_AT)]
@@ -43,17 +43,17 @@ class Memory(NamedTuple):
 def check_memory(X: Any, sampled: int = SAMPLED) -> None:
     """Refuse features for whose trees the memory of the container or the machine does not suffice."""
     left = memory_left()
-    if left is not None and max(Memory.of_trees(X, sampled)) > left:
+    if left is not None and max(Memory.from_features(X, sampled)) > left:
         raise too_little_memory(X, sampled, f", and {_mebibytes(left)} are left")
 
 
 def too_little_memory(X: Any, sampled: int = SAMPLED, left: str = "") -> DataError:
     """The error about trees that do not fit into memory."""
     n, d = X.shape
-    needed, rows = Memory.of_trees(X, sampled), min(n, sampled)
+    needed, rows = Memory.from_features(X, sampled), min(n, sampled)
     fewer = (
         f"Most of that are {rows:,} rows from which it makes its bins; fewer make them coarser, for example "
-        f"extra={{'bin_construct_sample_cnt': {max(1000, rows // 10)}}}. "
+        f"lightgbm_params={{'bin_construct_sample_cnt': {max(1000, rows // 10)}}}. "
     )
     return DataError(
         f"There is too little memory to grow trees on {n:,} documents of {d:,} features: LightGBM takes about "

@@ -79,8 +79,8 @@ _NAMES = {
 }
 BY_FEATURE = ("feature_contri", "interaction_constraints", "max_bin_by_feature")
 _FURTHER = (*_NUMBERS, *_WHOLE, *_FLAGS, *_NAMES, *BY_FEATURE)
-"""Parameters of LightGBM that `extra` takes. What it would refuse is refused here: its own refusals are written to the
-standard error of the process, whatever its verbosity."""
+"""LightGBM parameters that `lightgbm_params` accepts. Invalid values are refused here, because LightGBM writes its own
+errors to the standard error of the process, whatever its verbosity."""
 _OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
 _COLUMNS_PER_THREAD = 8
 _CELLS_PER_THREAD = 1 << 18
@@ -139,8 +139,10 @@ def check_combination(ranker: TreeRanker) -> None:
     """Look at what a ranker is asked for; refuse parameters that do not go together, and callbacks of LightGBM's."""
     _check_callbacks(ranker.callbacks)
     grown(ranker)
-    if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
-        raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
+    if ranker.lightgbm_params is not None and not isinstance(ranker.lightgbm_params, Mapping):
+        raise DataError(
+            f"lightgbm_params takes a dictionary such as {{'max_depth': 6}}, not {ranker.lightgbm_params!r}."
+        )
     if ranker.outputs == "grades":
         if built_in(ranker.loss):
             raise DataError(f"{ranker.loss} scores documents; with outputs='grades' use a loss of toprank's.")
@@ -166,40 +168,40 @@ def _sampling(ranker: TreeRanker) -> dict[str, Any]:
 
 def _further(ranker: TreeRanker) -> dict[str, Any]:
     """The parameters that LightGBM knows and `TreeRanker` has no name for."""
-    extra = dict(ranker.extra or {})
+    lightgbm_params = dict(ranker.lightgbm_params or {})
     names = [*_FURTHER, *(_OF_BUILT_IN if built_in(ranker.loss) else ())]
-    for name in extra:
+    for name in lightgbm_params:
         if name not in names:
-            raise UnknownNameError("further LightGBM parameter for extra=", str(name), names)
-    if "force_row_wise" in extra or "force_col_wise" in extra:
-        extra = {"force_row_wise": False, "force_col_wise": False} | extra
-    _check_further(extra)
-    if extra.get("data_sample_strategy") == "goss":
+            raise UnknownNameError("further LightGBM parameter for lightgbm_params=", str(name), names)
+    if "force_row_wise" in lightgbm_params or "force_col_wise" in lightgbm_params:
+        lightgbm_params = {"force_row_wise": False, "force_col_wise": False} | lightgbm_params
+    _check_further(lightgbm_params)
+    if lightgbm_params.get("data_sample_strategy") == "goss":
         if _sampling(ranker):
             raise DataError("GOSS samples rows by their gradients; leave row_fraction and query_fraction at 1.")
-        if extra.get("top_rate", 0.2) + extra.get("other_rate", 0.1) > 1:
+        if lightgbm_params.get("top_rate", 0.2) + lightgbm_params.get("other_rate", 0.1) > 1:
             raise DataError("GOSS takes a share top_rate of the rows and other_rate of the rest: 1 at most together.")
-    return extra
+    return lightgbm_params
 
 
 def check_features(ranker: TreeRanker, n_features: int) -> None:
-    """Refuse what `extra` says of single features where the data have others."""
-    extra = ranker.extra or {}
+    """Refuse what `lightgbm_params` says of single features where the data have others."""
+    lightgbm_params = ranker.lightgbm_params or {}
     for name in ("feature_contri", "max_bin_by_feature"):
-        numbers = extra.get(name)
+        numbers = lightgbm_params.get(name)
         if numbers is not None and len(numbers) != n_features:
-            raise DataError(f"extra['{name}'] has {len(numbers)} numbers for {n_features} features.")
-    for feature in (feature for group in extra.get("interaction_constraints", ()) for feature in group):
+            raise DataError(f"lightgbm_params['{name}'] has {len(numbers)} numbers for {n_features} features.")
+    for feature in (feature for group in lightgbm_params.get("interaction_constraints", ()) for feature in group):
         if feature >= n_features:
             raise DataError(
-                f"extra['interaction_constraints'] names the feature {feature}; the last is {n_features - 1}."
+                f"lightgbm_params['interaction_constraints'] names the feature {feature}; the last is {n_features - 1}."
             )
 
 
-def _check_further(extra: Mapping[str, Any]) -> None:
+def _check_further(lightgbm_params: Mapping[str, Any]) -> None:
     """Refuse values that LightGBM would refuse."""
-    for name, value in extra.items():
-        called = f"extra['{name}']"
+    for name, value in lightgbm_params.items():
+        called = f"lightgbm_params['{name}']"
         if name in _NUMBERS:
             check_number(called, value, **_NUMBERS[name])
         elif name in _WHOLE:
@@ -222,8 +224,8 @@ def _check_further(extra: Mapping[str, Any]) -> None:
             for group in _listed(called, value):
                 for feature in _listed(f"every group of {called}", group):
                     check_whole(f"every feature of {called}", feature, 0)
-    if extra.get("force_row_wise") and extra.get("force_col_wise"):
-        raise DataError("extra= forces histograms by rows and by columns at once; leave one of the two out.")
+    if lightgbm_params.get("force_row_wise") and lightgbm_params.get("force_col_wise"):
+        raise DataError("lightgbm_params= forces histograms by rows and by columns at once; leave one of the two out.")
 
 
 def _listed(called: str, value: Any) -> list[Any]:

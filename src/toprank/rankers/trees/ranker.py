@@ -89,10 +89,11 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         max_bin: bins of a feature.
         init_model: a fitted `TreeRanker` to go on from, on the same features and outputs.
         callbacks: functions of a `Round`, called after each; one that returns True ends the training.
-        extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
+        lightgbm_params: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
         seed: decides all sampling. The same data, seed and number of threads give the same model.
-        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
+        target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
+            encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
+            pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; None for all cores, or fewer on small data. Training has one thread in a process
             forked from one that has used LightGBM, whose threads do not survive a fork.
         verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
@@ -127,8 +128,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         "stopped_": str,
         **GradeProbabilities.saved_values,
     }
-    takes_categories: ClassVar[bool] = True
-    learns_from_parts: ClassVar[bool] = True
+    supports_categories: ClassVar[bool] = True
+    supports_distributed: ClassVar[bool] = True
     rounds: ClassVar[Rounds | None] = Rounds("n_trees", "best_iteration_", nested=True)
     family: ClassVar[str | None] = "trees"
 
@@ -153,9 +154,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     max_bin: int = 255
     init_model: TreeRanker | None = None
     callbacks: Sequence[Callable[[Round], Any]] = ()
-    extra: Mapping[str, Any] | None = None
+    lightgbm_params: Mapping[str, Any] | None = None
     seed: int = 0
-    level_means: EncodedCategories = "auto"
+    target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
     _trees: _TrainedTrees = field(init=False)
@@ -231,14 +232,14 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     @override
     def categories_to_encode(self) -> EncodedCategories:
-        by_feature = [name for name in BY_FEATURE if name in (self.extra or {})]
-        if not by_feature or self.level_means is False:
-            return self.level_means
-        if self.level_means == "auto":
+        by_feature = [name for name in BY_FEATURE if name in (self.lightgbm_params or {})]
+        if not by_feature or self.target_encoding is False:
+            return self.target_encoding
+        if self.target_encoding == "auto":
             return False
         raise DataError(
-            f"extra['{by_feature[0]}'] speaks of features by their places, and level_means gives the trees other "
-            "columns. Leave one of the two out."
+            f"lightgbm_params['{by_feature[0]}'] refers to features by position, but target_encoding gives the trees "
+            "other columns. Leave one of the two out."
         )
 
     def directions_of_columns(self, data: RankingData | Source) -> list[int] | None:
@@ -281,9 +282,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
             warn_user(
-                f"TreeRanker: the trees do not keep to monotone for feature {self._named(turned)}; `directions_` says "
-                "0 there. LightGBM cannot promise it with what extra= asks for (zero_as_missing sends zeros the way of "
-                "missing values; monotone_constraints_method 'advanced' errs): train without.",
+                f"TreeRanker: the trees violate the monotone constraint of feature {self._named(turned)}; its entry of "
+                "`directions_` is 0. LightGBM cannot enforce it with these lightgbm_params (zero_as_missing treats "
+                "zeros as missing; monotone_constraints_method 'advanced' is not exact). Train without them.",
                 MonotoneWarning,
             )
         return held
@@ -355,15 +356,15 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def state(self) -> State:
         """See `Ranker.state`. Callbacks and `init_model` served the training and are not part of the model."""
-        state, extra = super().state(), self.as_fitted.extra
-        if extra is not None:
-            further = {name: plain(f"extra['{name}']", value) for name, value in extra.items()}
-            state.values["parameters"]["extra"] = further
+        state, lightgbm_params = super().state(), self.as_fitted.lightgbm_params
+        if lightgbm_params is not None:
+            further = {name: plain(f"lightgbm_params['{name}']", value) for name, value in lightgbm_params.items()}
+            state.values["parameters"]["lightgbm_params"] = further
         return state._replace(texts={"trees": written_trees(self.forest_)})
 
     @override
     def _saved_parameters(self) -> dict[str, Any]:
-        plainest = {"callbacks": (), "init_model": None, "extra": None, "monotone": self.directions_}
+        plainest = {"callbacks": (), "init_model": None, "lightgbm_params": None, "monotone": self.directions_}
         return super()._saved_parameters() | plainest
 
     @classmethod

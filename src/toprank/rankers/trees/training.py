@@ -18,7 +18,7 @@ from toprank.lazy_imports import first_use
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Judgments
-from toprank.rankers.early_stopping import BoosterStopping, PriorTraining, metric_judges, stopping_options
+from toprank.rankers.early_stopping import BoosterStopping, PriorTraining, stopping_options, training_metrics
 from toprank.rankers.outputs import first_outputs, loss_and_gains, row_weights, weighted_grades
 from toprank.rankers.trees.memory import SAMPLED, check_memory, too_little_memory
 from toprank.rankers.trees.objective import (
@@ -65,7 +65,7 @@ class InitialState(NamedTuple):
     """The trees to go on from: those of `init_model`, or of a checkpoint."""
 
     @classmethod
-    def of(cls, ranker: TreeRanker, data: RankingData) -> InitialState:
+    def from_ranker(cls, ranker: TreeRanker, data: RankingData) -> InitialState:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
         before = grown(ranker)
         loss, gains = loss_on_labels(ranker, data.labels)
@@ -157,7 +157,7 @@ def _before_the_last(model: InitialTrees | None, X: Any, intercept: FloatArray) 
 
 
 def _check_built_in(ranker: TreeRanker, labels: FloatArray) -> None:
-    table = (ranker.extra or {}).get("label_gain")
+    table = (ranker.lightgbm_params or {}).get("label_gain")
     last = _LAST_BUILT_IN_LABEL if table is None else len(table) - 1
     wrong = ~((labels >= 0) & (labels <= last) & (labels == np.floor(labels)))
     if wrong.any():
@@ -215,7 +215,7 @@ class TreeTraining(NamedTuple):
     @classmethod
     def begin(cls, ranker: TreeRanker, data: RankingData, valid: RankingData | None) -> TreeTraining:
         """Check what the ranker asks for, and bring it into LightGBM's form."""
-        start = InitialState.of(ranker, data)
+        start = InitialState.from_ranker(ranker, data)
         columns = ranker.categorical_of_columns(data)
         check_features(ranker, data.n_features)
         if int(ranker.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, and names its own variables then
@@ -223,7 +223,7 @@ class TreeTraining(NamedTuple):
             raise DataError(f"row_fraction={ranker.row_fraction:g} of {documents} none to grow a tree on; raise it.")
         parameters = lightgbm_parameters(ranker, data, len(start.intercept), columns)
         # DART shows its training scores without the trees that it left out.
-        judges = metric_judges(ranker, None if ranker.boosting == "dart" else data, valid, lenient=True)
+        judges = training_metrics(ranker, None if ranker.boosting == "dart" else data, valid, lenient=True)
         judge = judges.get("valid")
         sets = datasets(ranker, data, valid, columns)
         scores = (lambda raw: raw) if start.objective is None else start.objective.scores

@@ -13,15 +13,15 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, refuse_if
-from toprank.rankers.foreign.ranker import TrainedElsewhere, WeightsRanker
+from toprank.rankers.foreign.ranker import ImportedLinearRanker, ImportedRanker
 from toprank.rankers.outputs import weights_to_fit
 
 
 class WrappedLibrary:
     """Any estimator of scikit-learn's kind."""
 
-    takes_categories = False
-    takes_sparse = True
+    supports_categories = False
+    supports_sparse = True
 
     def __init__(self, estimator: Any) -> None:
         self.estimator, self.name = estimator, type(estimator).__name__
@@ -73,7 +73,7 @@ class WrappedLibrary:
 
     # ---- files ----
 
-    def as_saved(self) -> TrainedElsewhere:
+    def as_saved(self) -> ImportedRanker:
         """A ranker of ours that gives the same scores, for a model file; refused where there is none."""
         module, coef = type(self.estimator).__module__, getattr(self.estimator, "coef_", None)
         linear = module.startswith(("sklearn.linear_model.", "sklearn.svm.")) and "_glm" not in module
@@ -85,11 +85,13 @@ class WrappedLibrary:
             )
         intercept = np.ravel(getattr(self.estimator, "intercept_", 0.0))
         flat = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef, np.float64).ravel()
-        return WeightsRanker.of(self.name, flat, float(intercept[0]), facts={"library": "scikit-learn"})
+        return ImportedLinearRanker.from_weights(
+            self.name, flat, float(intercept[0]), facts={"library": "scikit-learn"}
+        )
 
 
 class _LightGBM(WrappedLibrary):
-    takes_categories = True
+    supports_categories = True
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         options: dict[str, Any] = {"sample_weight": _weights(data)}
@@ -118,7 +120,7 @@ class _LightGBM(WrappedLibrary):
     def _numbers(self, X: Any) -> Any:
         return self.estimator.predict(X, raw_score=True, validate_features=False)
 
-    def as_saved(self) -> TrainedElsewhere:
+    def as_saved(self) -> ImportedRanker:
         from toprank.rankers.foreign.lightgbm_text import read
 
         booster = self.estimator.booster_
@@ -126,8 +128,8 @@ class _LightGBM(WrappedLibrary):
 
 
 class _XGBoost(WrappedLibrary):
-    takes_categories = True
-    takes_sparse = False  # what is absent is 0 here, and missing there
+    supports_categories = True
+    supports_sparse = False  # what is absent is 0 here, and missing there
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         if data.encoding is not None and data.encoding.categories:
@@ -161,7 +163,7 @@ class _XGBoost(WrappedLibrary):
     def _numbers(self, X: Any) -> Any:
         return self.estimator.predict(X, output_margin=True)
 
-    def as_saved(self) -> TrainedElsewhere:
+    def as_saved(self) -> ImportedRanker:
         from toprank.rankers.foreign.xgboost_model import read_binary
 
         missing = self.estimator.get_params().get("missing")
@@ -173,7 +175,7 @@ class _XGBoost(WrappedLibrary):
 
 
 class _CatBoost(WrappedLibrary):
-    takes_categories = True
+    supports_categories = True
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         parameters = self.estimator.get_params()
@@ -215,7 +217,7 @@ class _CatBoost(WrappedLibrary):
         """Of a ranker CatBoost tells others by itself, for which it would have to see the data again."""
         return np.asarray(self.estimator.get_feature_importance(type="PredictionValuesChange"), np.float64)
 
-    def as_saved(self) -> TrainedElsewhere:
+    def as_saved(self) -> ImportedRanker:
         import json
 
         from toprank.rankers.foreign.catboost_json import read

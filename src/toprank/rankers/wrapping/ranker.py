@@ -12,7 +12,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted, unfitted
-from toprank.rankers.foreign.ranker import TrainedElsewhere
+from toprank.rankers.foreign.ranker import ImportedRanker
 from toprank.rankers.formula import Part
 from toprank.rankers.wrapping.libraries import library_of
 
@@ -64,7 +64,7 @@ class WrappedRanker(Ranker):
     After fitting: `estimator_` (the fitted copy), `feature_importances_` where that has them, as shares of 1.
     """
 
-    shows_infinity: ClassVar[bool] = False
+    propagates_infinity: ClassVar[bool] = False
 
     def __init__(self, estimator: Any = None, *, early_stopping: int | None = 50) -> None:
         self.estimator = estimator
@@ -76,14 +76,14 @@ class WrappedRanker(Ranker):
         return type(self.estimator).__name__
 
     @property
-    def takes_categories(self) -> bool:  # type: ignore[override]
+    def supports_categories(self) -> bool:  # type: ignore[override]
         """LightGBM, XGBoost and CatBoost take codes of categories; others see a column for each level."""
-        return library_of(self.as_fitted.estimator).takes_categories
+        return library_of(self.as_fitted.estimator).supports_categories
 
     @property
-    def takes_sparse(self) -> bool:  # type: ignore[override]
+    def supports_sparse(self) -> bool:  # type: ignore[override]
         """XGBoost takes what a sparse matrix leaves out for missing, and everybody here for 0."""
-        return library_of(self.as_fitted.estimator).takes_sparse
+        return library_of(self.as_fitted.estimator).supports_sparse
 
     # ---- parameters ----
 
@@ -124,9 +124,9 @@ class WrappedRanker(Ranker):
 
     # ---- files ----
 
-    def to_save(self) -> TrainedElsewhere:
-        """The `ForestRanker` or `WeightsRanker` that gives the same scores, and cannot be fitted again."""
-        ranker = self._as("saved").reopened()
+    def saved_ranker(self) -> ImportedRanker:
+        """The `ForestRanker` or `ImportedLinearRanker` that gives the same scores, and cannot be fitted again."""
+        ranker = self._as("saved").draft()
         facts = {name: value for name, value in ranker.training_.items() if name not in ("queries", "features")}
         ranker.n_features_in_ = self.n_features_in_
         vars(ranker).pop("feature_names_in_", None)
@@ -135,9 +135,9 @@ class WrappedRanker(Ranker):
                 setattr(ranker, name, getattr(self, name))
         ranker.encoding_, ranker.columns_, ranker.text_ = self.encoding_, self.columns_, self.text_
         ranker.training_ = {**self.training_, **facts}
-        return ranker.settled()
+        return ranker.finalized()
 
-    def _as(self, action: str) -> TrainedElsewhere:
+    def _as(self, action: str) -> ImportedRanker:
         """The same trees or weights; where there are none it cannot be saved, or whatever is to be done."""
         check_is_fitted(self)
         try:

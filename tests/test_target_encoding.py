@@ -108,7 +108,7 @@ def test_no_grade_of_a_fold_enters_the_numbers_of_that_fold():
 
     def in_sample(one):  # the mistake that this is about
         return np.column_stack(
-            [table.of(one.X) for table in choose_encodings(one, None, one.encoding, LISTED, 3).tables]
+            [table.transform(one.X) for table in choose_encodings(one, None, one.encoding, LISTED, 3).tables]
         )
 
     assert own_grades_are_used(data, in_sample)
@@ -131,7 +131,7 @@ def test_levels_of_few_documents_get_no_weight(documents_of_a_level, monkeypatch
     # The weakest shrinkage there might be; by moments these levels would mostly be taken for no different at all.
     monkeypatch.setattr(target_encoding, "_shrinkage", lambda *_: 1.0)
     data = noise(0, documents_of_a_level)
-    ranker = tr.LinearRanker("ListNet", l2=0.01, level_means=["level"])
+    ranker = tr.LinearRanker("ListNet", l2=0.01, target_encoding=["level"])
     assert ranker.fit(data).feature_importances_[list(data.feature_names).index("level")] < 0.1
     monkeypatch.setattr("toprank.rankers.source.out_of_fold", lambda *_: None)  # folds are ignored
     assert ranker.fit(data).feature_importances_[list(data.feature_names).index("level")] > 0.3
@@ -139,7 +139,7 @@ def test_levels_of_few_documents_get_no_weight(documents_of_a_level, monkeypatch
 
 def test_what_a_pair_is_worth_goes_to_both_by_halves():
     data = shop(levels=130)
-    ranker = tr.LinearRanker("ListNet", level_means=LISTED).fit(data)
+    ranker = tr.LinearRanker("ListNet", target_encoding=LISTED).fit(data)
     columns = ranker.columns_
     assert columns.names[-2:] == ("mean(seller)", "mean(seller, kind)")
     values = np.zeros(columns.width)
@@ -182,14 +182,14 @@ def test_many_useless_categories_are_taken_no_more_often_than_one():
 def test_what_helps_is_taken_and_told():
     train, valid, test = tr.split(shop(n_queries=460, levels=150), (0.6, 0.2, 0.2), seed=1)
     plain, seen = (
-        tr.LinearRanker("ListNet", l2=0.01, level_means=asked).fit(train, valid=valid) for asked in (False, "auto")
+        tr.LinearRanker("ListNet", l2=0.01, target_encoding=asked).fit(train, valid=valid) for asked in (False, "auto")
     )
-    told = seen.training_["level_means"]
+    told = seen.training_["target_encoding"]
     assert list(told["used"]) == ["seller", "seller × kind"]
-    assert told["judged_on"] == "validation data"
+    assert told["evaluated_on"] == "validation data"
     assert seen.score(test) > plain.score(test)
-    assert tr.LinearRanker().fit(train).training_["level_means"]["judged_on"] == "folds of the training data"
-    assert "level_means" not in plain.training_
+    assert tr.LinearRanker().fit(train).training_["target_encoding"]["evaluated_on"] == "folds of the training data"
+    assert "target_encoding" not in plain.training_
     assert seen.column_names_ == ("number", "kind=k0", "kind=k1", "kind=k2", "mean(seller)", "mean(seller, kind)")
 
 
@@ -197,17 +197,17 @@ def test_what_helps_is_taken_and_told():
 def test_small_categories_change_no_bit(kind):
     data = shop(levels=100)
     asked = {"n_trees": 10, "threads": 1} if kind is tr.TreeRanker else {}
-    auto, never = (kind(level_means=asked_for, **asked).fit(data) for asked_for in ("auto", False))
+    auto, never = (kind(target_encoding=asked_for, **asked).fit(data) for asked_for in ("auto", False))
     assert np.array_equal(auto.predict(data), never.predict(data))
-    assert "level_means" not in auto.training_
+    assert "target_encoding" not in auto.training_
 
 
 RANKERS = {
-    "trees": lambda: tr.TreeRanker(n_trees=15, num_leaves=7, threads=1, level_means=LISTED),
-    "grades": lambda: tr.TreeRanker("Multinomial", outputs="grades", n_trees=5, threads=1, level_means=LISTED),
-    "linear": lambda: tr.LinearRanker(level_means=LISTED),
-    "expected gain": lambda: tr.ExpectedGainRanker(level_means=["seller"]),
-    "boosting": lambda: tr.RankBoost(max_rounds=10, level_means=LISTED),
+    "trees": lambda: tr.TreeRanker(n_trees=15, num_leaves=7, threads=1, target_encoding=LISTED),
+    "grades": lambda: tr.TreeRanker("Multinomial", outputs="grades", n_trees=5, threads=1, target_encoding=LISTED),
+    "linear": lambda: tr.LinearRanker(target_encoding=LISTED),
+    "expected gain": lambda: tr.ExpectedGainRanker(target_encoding=["seller"]),
+    "boosting": lambda: tr.RankBoost(max_rounds=10, target_encoding=LISTED),
     "blend": lambda: tr.BlendRanker([RANKERS["trees"](), RANKERS["linear"]()]),
 }
 
@@ -242,7 +242,7 @@ def test_engines_without_tables_refuse_in_a_sentence():
 
 def test_unknown_levels_and_missing_cells_have_the_mean_of_all():
     data = shop(levels=140)
-    columns = SeenColumns.of_codes(data.encoding, choose_encodings(data, None, data.encoding, LISTED, 0).tables)
+    columns = SeenColumns.from_codes(data.encoding, choose_encodings(data, None, data.encoding, LISTED, 0).tables)
     rows = np.repeat(data.X[:1], 4, axis=0)
     rows[:, SELLER] = [np.nan, -1, 140, 2.5]
     assert (columns.columns(rows)[:, -2:] == 0).all()
@@ -259,13 +259,13 @@ def test_order_of_queries_and_threads_change_nothing():
     ]
     assert folds[0] == folds[1]
     assert [len(fold) for fold in folds[0]] == [12] * 5
-    one, two = (tr.LinearRanker(level_means=LISTED, threads=threads).fit(data) for threads in (1, 2))
+    one, two = (tr.LinearRanker(target_encoding=LISTED, threads=threads).fit(data) for threads in (1, 2))
     assert np.array_equal(one.predict(data), two.predict(data))
 
 
 def test_trees_go_on_with_the_same_columns_and_keep_to_directions():
     data = shop(levels=140)
-    asked = {"num_leaves": 7, "threads": 1, "level_means": LISTED}
+    asked = {"num_leaves": 7, "threads": 1, "target_encoding": LISTED}
     first = tr.TreeRanker(n_trees=5, **asked).fit(data)
     both = tr.TreeRanker(n_trees=5, init_model=first, **asked).fit(data)
     whole = tr.TreeRanker(n_trees=10, **asked).fit(data)
@@ -279,25 +279,25 @@ def test_trees_go_on_with_the_same_columns_and_keep_to_directions():
         assert (ranker.predict(data.replace(X=higher)) >= ranker.predict(data)).all()
     with pytest.raises(DataError, match="both categorical and monotone"):
         tr.TreeRanker(monotone=[1, 0, 0], **asked).fit(data)
-    with pytest.raises(DataError, match="speaks of features by their places"):
-        tr.TreeRanker(extra={"feature_contri": [1, 1, 1]}, **asked).fit(data)
+    with pytest.raises(DataError, match="refers to features by position"):
+        tr.TreeRanker(lightgbm_params={"feature_contri": [1, 1, 1]}, **asked).fit(data)
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("always", "level_means is 'auto', True, False, or a list"),
-        (3, "level_means is 'auto', True, False, or a list"),
+        ("always", "target_encoding is 'auto', True, False, or a list"),
+        (3, "target_encoding is 'auto', True, False, or a list"),
         (["maker"], "maker"),
         (["number"], "number"),
         ([("seller", "seller")], "pairs of two names"),
-        ([("seller", "kind", "number")], "level_means is 'auto', True, False, or a list"),
+        ([("seller", "kind", "number")], "target_encoding is 'auto', True, False, or a list"),
         ([("seller", "kind")] * 11, "10 pairs at most"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked, said):
     with pytest.raises(ToprankError, match=said):
-        tr.LinearRanker(level_means=asked).fit(shop(n_queries=5))
+        tr.LinearRanker(target_encoding=asked).fit(shop(n_queries=5))
 
 
 def test_tables_have_a_million_cells_at_most():
@@ -307,7 +307,7 @@ def test_tables_have_a_million_cells_at_most():
         frame[name] = pd.Categorical([f"{name}{i % 1200}" for i in range(n)])
     data = tr.RankingData.from_frame(frame)
     with pytest.raises(DataError, match="1,440,000 cells"):
-        tr.LinearRanker(level_means=[("one", "other")]).fit(data)
+        tr.LinearRanker(target_encoding=[("one", "other")]).fit(data)
     assert target_encoding._candidates(data.encoding)[1] == []
 
 
@@ -348,10 +348,10 @@ def described(change):
 @pytest.mark.parametrize(
     ("metadata", "arrays", "said"),
     [
-        (None, {"level_mean_0": np.zeros(7, np.float32)}, "not a finite number for each level"),
-        (None, {"level_mean_0": np.full(140, np.nan, np.float32)}, "not a finite number for each level"),
-        (None, {"level_mean_0": np.zeros((140, 1), np.float32)}, "not a finite number for each level"),
-        (None, {"level_mean_2": np.zeros(140, np.float32)}, "do not fit their tables"),
+        (None, {"target_encoding_0": np.zeros(7, np.float32)}, "not a finite number for each level"),
+        (None, {"target_encoding_0": np.full(140, np.nan, np.float32)}, "not a finite number for each level"),
+        (None, {"target_encoding_0": np.zeros((140, 1), np.float32)}, "not a finite number for each level"),
+        (None, {"target_encoding_2": np.zeros(140, np.float32)}, "do not fit their tables"),
         (described(lambda one: one.update(means=[])), None, "do not fit their tables"),
         (described(lambda one: one["means"][0].update(columns=[2])), None, "are not described"),
         (described(lambda one: one["means"][0].update(columns=[[]])), None, "are not described"),

@@ -16,21 +16,21 @@ from toprank.solvers.newton import Newton
 _STEPS = 30
 
 
-class Drawing(Objective, Protocol):
+class StochasticObjective(Objective, Protocol):
     """An objective that is drawn at random."""
 
-    def drawn(self, draw: int, weights: FloatArray) -> Objective:
+    def resampled(self, draw: int, weights: FloatArray) -> Objective:
         """The objective of a draw made at these weights: one function of all weights, as a line search needs."""
 
 
 @dataclass(frozen=True)
-class Redrawn(Solver):
+class AveragedStochastic(Solver):
     """One iteration of a solver for each draw; the answer is the mean of the weights after the second half of them.
 
     With another objective for each step, weights never come to rest: they wander about the minimum of the mean
     objective. Their average is a better estimate of it than the last of them (Polyak & Juditsky 1992).
 
-    Needs `drawn`, and what the inner solver needs. Never reports convergence; 30 draws by default.
+    Needs `resampled`, and what the inner solver needs. Never reports convergence; 30 draws by default.
 
     Args:
         solver: makes the steps.
@@ -39,19 +39,19 @@ class Redrawn(Solver):
     >>> class Noisy:  # (w - 3 - noise)² / 2
     ...     n_weights = 1
     ...     def value_and_grad(self, w): return 0.5 * float((w[0] - 3) ** 2), w - 3
-    ...     def drawn(self, draw, weights):
+    ...     def resampled(self, draw, weights):
     ...         noise = np.random.default_rng(draw).normal()
     ...         class Drawn(Noisy):
     ...             def value_and_grad(self, w): return 0.5 * float((w[0] - 3 - noise) ** 2), w - 3 - noise
     ...             def hessian(self, w): return np.eye(1)
     ...         return Drawn()
-    >>> solution = Redrawn().solve(Noisy(), np.zeros(1), Penalty.uniform(1), max_iterations=1000)
+    >>> solution = AveragedStochastic().solve(Noisy(), np.zeros(1), Penalty.uniform(1), max_iterations=1000)
     >>> bool(abs(solution.weights[0] - 3) < 4 / np.sqrt(500)), solution.message
     (True, '1,000 draws, a step for each; the weights are the mean of the last 500.')
     """
 
     solver: Solver = field(default_factory=Newton)
-    takes_l1 = True  # the inner solver refuses what it cannot do
+    supports_l1 = True  # the inner solver refuses what it cannot do
 
     @property
     @override
@@ -60,12 +60,14 @@ class Redrawn(Solver):
 
     @override
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
-        if not offers(run.objective, "drawn"):
-            raise DataError(f"Redrawn is for objectives that are drawn; use {type(self.solver).__name__} by itself.")
-        objective, weights, visited = cast(Drawing, run.objective), run.start, []
+        if not offers(run.objective, "resampled"):
+            raise DataError(
+                f"AveragedStochastic is for objectives that are drawn; use {type(self.solver).__name__} by itself."
+            )
+        objective, weights, visited = cast(StochasticObjective, run.objective), run.start, []
         run.keeps_last = run.has_kinks = True  # values of two draws do not compare, and no gradient tells of the mean
         while run.iterations < max_iterations:
-            drawn = objective.drawn(run.iterations, weights)
+            drawn = objective.resampled(run.iterations, weights)
             step = self.solver.solve(drawn, weights, run.penalty, tolerance=tolerance, max_iterations=1)
             if step.interrupted:
                 raise KeyboardInterrupt
