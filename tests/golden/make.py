@@ -1,4 +1,4 @@
-"""Writes the golden model files of the present format; run once per format version, never to mend a failing test.
+"""Write the golden model files of the present format; run once per format version, never to mend a failing test.
 
 python tests/golden/make.py
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import toprank as tr
 from toprank import losses
@@ -45,6 +46,21 @@ def read_rankers(data):
     return {"forest": forest.saved_ranker(), "weights": tr.wrap(Ridge()).fit(data).saved_ranker(), "onnx": onnx}
 
 
+def write_categories(folder):
+    """A linear ranker with sparse one-hot columns and a target encoding of a pair of categories."""
+    rng, n = np.random.default_rng(0), 3000
+    sellers, kinds = rng.integers(0, 140, n), rng.integers(0, 3, n)
+    frame = pd.DataFrame(
+        {"qid": np.arange(n) // 20, "seller": sellers, "kind": kinds, "price": rng.normal(3, 1, n).round(3)}
+    )
+    frame["label"] = (rng.random(n) < 0.3).astype(int) + (kinds == 1)
+    frame["seller"], frame["kind"] = "s" + frame["seller"].astype(str), "k" + frame["kind"].astype(str)
+    train = tr.RankingData.from_frame(frame, qid="qid", label="label")
+    ranker = tr.LinearRanker("ListNet", l2=1.0, target_encoding=[("seller", "kind")]).fit(train)
+    ranker.save(folder / f"v{FORMAT_VERSION}.toprank")
+    np.save(folder / f"v{FORMAT_VERSION}.npy", ranker.predict(pd.read_csv(folder / "rows.csv")))
+
+
 if __name__ == "__main__":
     data = tr.synthetic(n_queries=30, n_features=4, n_grades=3, seed=0)
     rows = tr.RankingData(data.select([0, 1]).X, feature_names=data.feature_names)  # one query, as the test reads them
@@ -53,6 +69,7 @@ if __name__ == "__main__":
         path = HERE / f"{name}-v{FORMAT_VERSION}.toprank"
         ranker.fit(data).save(path)
         np.save(path.with_suffix(".npy"), ranker.predict(rows))
+    write_categories(HERE / "categories")
     for name, ranker in read_rankers(data).items():
         path = HERE / f"{name}-v{FORMAT_VERSION}.toprank"
         ranker.save(path)
