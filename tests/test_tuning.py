@@ -494,7 +494,7 @@ def test_a_failed_trial_is_noted_and_not_fatal(parts):
         assert row["remark"] == "start has 2 weights, but the ranker has 7."
         assert row["value"] is None
     assert f"{len(failed)} failed" in str(tuned)
-    with pytest.raises(DataError, match=r"All 10 trials failed. The first said: start has 2 weights"):
+    with pytest.raises(DataError, match=r"All 10 trials failed. The first said: init has 2 weights"):
         tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=30)
     with pytest.raises(DataError, match="All 1 trial failed"):
         tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=1)
