@@ -5,7 +5,8 @@ Each query has ten documents, and users like each with a uniform probability. Bo
 plus normal noise: 0.5 for the current one. The new one is as good with 0.5, 5 % better with 0.25, 5 % worse with 1.1.
 
 Logs are drawn as counts of impressions and clicks for each document and position, on which all estimates depend; so
-many logs are evaluated at once, without sessions. The estimator is `snips`, the interval that of `tr.clicks.launch`,
+many logs are evaluated at once, without sessions. The estimator is `snips`, the interval that of
+`tr.clicks.launch_report`,
 which can only decide less often, since it also examines whether users read from the top and stop. Printed for each
 setting are the fractions of logs that lead to "launch" and "do not launch" with 95 % Clopper-Pearson intervals, the
 coverage of the 95 % intervals of the difference and of `tr.clicks.evaluate`, and the median number of informing lists.

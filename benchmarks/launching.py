@@ -27,7 +27,7 @@ def main(impressions: int) -> None:
     new = tr.LinearRanker("ListNet").fit(tr.synthetic(n_queries=200, n_features=10, seed=1))
     current = tr.TreeRanker(n_trees=50).fit(tr.synthetic(n_queries=200, n_features=10, seed=2))
     start, used = time.perf_counter(), time.process_time()
-    found = tr.clicks.launch(log, data, new, current)
+    found = tr.clicks.launch_report(log, data, new, current)
     told = {
         "impressions": log.n_impressions,
         "seconds": round(time.perf_counter() - start, 2),

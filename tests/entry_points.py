@@ -350,15 +350,15 @@ def _(world: World) -> Any:
     return tr.clicks.PBM().fit(world.log).perplexity(world.log)
 
 
-@entry(tr.clicks.interleaved_release)
+@entry(tr.clicks.interleaving_test)
 def _(world: World) -> Any:
     shown = tr.clicks.interleave(world.scores, -world.scores, world.data, 200, k=3)
-    return tr.clicks.interleaving(shown)
+    return tr.clicks.analyze_interleaving(shown)
 
 
-@entry(tr.clicks.launch)
+@entry(tr.clicks.launch_report)
 def _(world: World) -> Any:
-    return tr.clicks.launch(world.log, world.data, world.data.X[:, 1], world.data.X[:, 0], k=3)
+    return tr.clicks.launch_report(world.log, world.data, world.data.X[:, 1], world.data.X[:, 0], k=3)
 
 
 @entry(tr.clicks.train)
@@ -535,7 +535,7 @@ COMMANDS: dict[str, CalledWith] = {
     "agreement": lambda w: [w.path("j.qrels"), w.path("j.qrels")],
     "cv": lambda w: [w.text, "--systems", "ListNet,RankNet-linear", "--cache-dir", w.new("runs")],
     "conventions": lambda w: [],
-    "launch": lambda w: [w.log_file, w.text, "--new", w.model, "--current", w.path("trees.toprank"), "--k", 3],
+    "launch-report": lambda w: [w.log_file, w.text, "--new", w.model, "--current", w.path("trees.toprank"), "--k", 3],
     "fuse": lambda w: [w.path("a.run"), w.path("b.run"), "-o", w.new("f.run")],
     "reproduce": lambda w: ["bayes-optimal", "--data", w.root, "--sets", "MQ2008"],
     "explain": lambda w: [w.model, w.text],
@@ -553,7 +553,7 @@ COMMANDS: dict[str, CalledWith] = {
     "clicks train": lambda w: [w.log_file, w.text, "--system", "ListNet", "-o", w.new("m.toprank")],
     "clicks evaluate": lambda w: [w.path("a.scores"), w.log_file, w.text, "--metrics", "dcg@3"],
     "clicks interleave": lambda w: [w.log_file],
-    "clicks ab": lambda w: [w.log_file],
+    "clicks ab-test": lambda w: [w.log_file],
     "search index": lambda w: [w.new("docs"), "-o", w.new("docs.index")],
     "search train": lambda w: [
         *(w.new("own.index"), "--queries", w.path("topics.tsv"), "--qrels", w.path("j.qrels"), "--system", "ListNet")

@@ -417,19 +417,32 @@ def test_strict_fails_on_problems_alone(tmp_path):
 def test_fit_prints_parameters_beside_the_rates(files, log):
     log = log.select(np.arange(2_000))
     write(log, files / "log.parquet")
-    printed = run("fit", files / "log.parquet", "--groups", 4, "-q")
+    printed = run("fit", files / "log.parquet", "--jackknife-groups", 4, "-q")
     for word in ("PBM", "examination", "GlobalCTR", "RankCTR", "DocumentCTR", "95% interval"):
         assert word in printed
     found = json.loads(
-        run("fit", files / "log.parquet", "--click-model", "pbm", "--groups", 4, "--prior", "1,1", "--json", "-q")
+        run(
+            "fit",
+            files / "log.parquet",
+            "--click-model",
+            "pbm",
+            "--jackknife-groups",
+            4,
+            "--prior",
+            "1,1",
+            "--json",
+            "-q",
+        )
     )
     wanted = PBM(prior=(1, 1)).intervals(log, groups=4)["examination"]
     for side, end in wanted.to_dict().items():
         assert found["parameters"]["examination"][side] == pytest.approx(end)
-    assert "UBM" in run("fit", files / "log.parquet", "--compare", "--click-model", "UBM", "--groups", 2, "-q")
-    bare = run("fit", files / "log.parquet", "--groups", 0, "-q")
+    assert "UBM" in run(
+        "fit", files / "log.parquet", "--compare", "--click-model", "UBM", "--jackknife-groups", 2, "-q"
+    )
+    bare = run("fit", files / "log.parquet", "--jackknife-groups", 0, "-q")
     assert "examination: 1.000" in bare
-    alone = json.loads(run("fit", files / "log.parquet", "--groups", 0, "--json", "-q"))
+    alone = json.loads(run("fit", files / "log.parquet", "--jackknife-groups", 0, "--json", "-q"))
     assert alone["parameters"]["examination"] == {"value": pytest.approx(PBM().fit(log).examination_.tolist())}
 
 
@@ -441,7 +454,7 @@ def test_doubled_positions_are_refused_or_left_out(tmp_path):
     assert isinstance(result.exception, DataError)
     assert "1 session has several documents" in str(result.exception)
     assert "--skip-doubled leaves them out" in str(result.exception)
-    printed = run("fit", tmp_path / "log.csv", "--skip-doubled", "--groups", 2, "--holdout", 0.34, "-q")
+    printed = run("fit", tmp_path / "log.csv", "--skip-doubled", "--jackknife-groups", 2, "--holdout", 0.34, "-q")
     assert "PBM of 3 sessions" in printed
 
 
@@ -490,7 +503,7 @@ def test_users_who_make_no_sense_are_wrong_usage(users, words, files):
 
 
 def test_the_page_shows_curve_graph_and_models(files, log):
-    run("fit", files / "log.parquet", "--groups", 4, "--html", files / "page.html", "-q")
+    run("fit", files / "log.parquet", "--jackknife-groups", 4, "--html", files / "page.html", "-q")
     page = (files / "page.html").read_text()
     for edge in check(log, n_resamples=2).graph.edges:
         assert f"positions {edge.first} and {edge.second}: {edge.pairs:,} documents at both" in page

@@ -585,7 +585,7 @@ def test_train_and_launch_take_a_context(data, monkeypatch):
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="device")
     assert done.estimates
     assert judging == ["device"]  # the held-out queries are judged by the curves of devices too
-    report = tr.clicks.launch(log, data, data.labels, -data.labels, context="device", k=4)
+    report = tr.clicks.launch_report(log, data, data.labels, -data.labels, context="device", k=4)
     assert report.decision == "launch"
     assert report.to_dict()["metric"] == "clicks@4"
     assert "Propensities are those of each position by device." in str(report)
@@ -609,7 +609,7 @@ def test_a_launch_is_told_right_where_devices_have_rankers_of_their_own(small):
     truth = worth["desktop"] - worth["phone"]
     told = {}
     for context in (None, "device"):
-        report = tr.clicks.launch(log, named(small), scores["desktop"], scores["phone"], context=context)
+        report = tr.clicks.launch_report(log, named(small), scores["desktop"], scores["phone"], context=context)
         told[context] = report
     assert told["device"].difference.low < truth < told["device"].difference.high
     assert told["device"].decision == "do not launch"
@@ -633,22 +633,23 @@ def test_devices_that_look_to_different_depths_are_not_taken_for_users_who_stop(
     data, log = deep_and_shallow(PBM.known, ([1, 0.95, 0.9, 0.85], [1, 0.3, 0.1, 0.05]))
     how = {"names": ("new", "current"), "k": 3}
     blind, seeing = (
-        tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], context=context, **how) for context in (None, "device")
+        tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], context=context, **how)
+        for context in (None, "device")
     )
-    assert blind.users is not None
+    assert blind.cascade_check is not None
     assert "give the context" in str(blind)
-    assert seeing.users is None
+    assert seeing.cascade_check is None
     given = {"desktop": [1, 0.95, 0.9, 0.85], "phone": [1, 0.3, 0.1, 0.05]}
-    told = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], propensities=given, context="device", **how)
-    assert told.users is None
+    told = tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], propensities=given, context="device", **how)
+    assert told.cascade_check is None
     assert told.decision == "launch"
 
 
 def test_users_of_devices_who_stop_are_found_within_each():
     data, log = deep_and_shallow(tr.clicks.DBN.known, (1.0, 0.6))
-    found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], context="device", k=3)
-    assert found.users is not None
-    assert found.users.by == "device"
+    found = tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], context="device", k=3)
+    assert found.cascade_check is not None
+    assert found.cascade_check.context == "device"
     assert "within each device" in str(found)
 
 
@@ -656,7 +657,7 @@ def test_a_page_in_cells_is_trained_on_and_launched(data):
     log = shown(data, PBM.known(CELLS), 6_000, context="column", layout=GRID, exploration=0.3)
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="column", folds=2)
     assert done.curves.layout.varies
-    report = tr.clicks.launch(log, data, data.labels, -data.labels, context="column")
+    report = tr.clicks.launch_report(log, data, data.labels, -data.labels, context="column")
     assert (report.decision, report.metric) == ("launch", "clicks@4")  # four cells, two positions
     assert "cells have no single order" in str(report)
     with pytest.raises(DataError, match="correction='safe' counts exposure by rank"):
@@ -839,9 +840,9 @@ def test_commands_take_a_context(files):
     assert done.exit_code == 0, done.output
     assert "by device" in (folder / "train.html").read_text()
     models = ["--new", folder / "new.toprank", "--current", folder / "old.toprank"]
-    done = run("launch", folder / "log.csv", folder / "train.txt", *models, "--context", "device", "--json")
+    done = run("launch-report", folder / "log.csv", folder / "train.txt", *models, "--context", "device", "--json")
     assert done.exit_code in (0, 3, 4), done.output
-    report = tr.clicks.launch(log, held, tr.load(models[1]), tr.load(models[3]), context="device")
+    report = tr.clicks.launch_report(log, held, tr.load(models[1]), tr.load(models[3]), context="device")
     assert json.loads(done.stdout)["estimates"]["snips"]["difference"]["value"] == pytest.approx(
         report.difference.value
     )

@@ -130,14 +130,16 @@ def test_a_launch_by_device_and_age_says_what_holds_today(year, age, given):
     late = brought(new, data, after, 3) - brought(current, data, after, 3)
     early = brought(new, data, before, 3) - brought(current, data, before, 3)
     assert early < 0 < late
-    report = tr.clicks.launch(log, data, new, current, k=3, context="device", propensities=given, **age)
+    report = tr.clicks.launch_report(log, data, new, current, k=3, context="device", propensities=given, **age)
     assert report.decision == "launch"
-    assert report.users is None  # devices that look to different depths are no users who stop
+    assert report.cascade_check is None  # devices that look to different depths are no users who stop
     if "window" in age:
         assert report.difference.low < late < report.difference.high
-    assert "Propensities are those of each position by device." in report.doubts
+    assert "Propensities are those of each position by device." in report.caveats
     assert report.recency is not None
-    assert tr.clicks.launch(log, data, new, current, k=3, context="device", propensities=given).decision != "launch"
+    assert (
+        tr.clicks.launch_report(log, data, new, current, k=3, context="device", propensities=given).decision != "launch"
+    )
 
 
 @pytest.mark.parametrize("correction", ["ips", *nightly("snips", "dr")])
@@ -168,4 +170,4 @@ def test_what_is_wrong_of_either_is_a_sentence(year):
         ({"propensities": [1, 0.5, 0.4, 0.2], "context": "device"}, DataError, "given by context, as a mapping"),
     ):
         with pytest.raises(kind, match=words):
-            tr.clicks.launch(*ask, **wrong)
+            tr.clicks.launch_report(*ask, **wrong)

@@ -15,9 +15,9 @@ import toprank as tr
 from support import nightly
 from toprank.clicks import PBM, ClickLog, estimators
 from toprank.clicks.corrections import Correction, data_queries, preferences
-from toprank.clicks.evaluation import SmallSampleWarning, evaluate
+from toprank.clicks.evaluation import LowEffectiveSampleSizeWarning, evaluate
 from toprank.clicks.evidence import bind
-from toprank.clicks.interleaved import interleave, interleaving
+from toprank.clicks.interleaved import analyze_interleaving, interleave
 from toprank.clicks.log import left_out_in_turn, named
 from toprank.clicks.policies import Metric, ranks_of
 from toprank.data.dataset import RankingData
@@ -121,7 +121,7 @@ def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
     assert n_swapped / 3 < found.informing_lists < 2 * n_swapped / 3  # each swap is of two of four positions
     assert found.to_dict()["informing_lists"] == found.informing_lists
     few = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.01, way="neighbors")
-    with pytest.warns(SmallSampleWarning, match="lists inform the propensities"):
+    with pytest.warns(LowEffectiveSampleSizeWarning, match="lists inform the propensities"):
         assert "neither the estimates nor their intervals" in str(evaluate(data.X[:, 1], few, data, "clicks@4"))
     given = evaluate(data.X[:, 1], log, data, "clicks@4", propensities=THETA)
     assert given.informing_lists is None
@@ -159,13 +159,13 @@ def test_effective_impressions_and_documents_never_shown_are_counted():
     weights = np.bincount(log.query[first], minlength=data.n_queries)[log.query[first]]
     shares = weights / np.bincount(log.query[first])[log.query[first]]
     assert same.effective_sample_size["dcg@1"] == pytest.approx(shares.sum() ** 2 / (shares**2).sum())
-    assert same.unseen["dcg@1"] == 0
-    with pytest.warns(SmallSampleWarning, match="nothing that counts was clicked"):
+    assert same.never_shown["dcg@1"] == 0
+    with pytest.warns(LowEffectiveSampleSizeWarning, match="nothing that counts was clicked"):
         turned = evaluate(-data.X[:, 0], log, data, "dcg@2", estimator="snips", propensities=[1, 0.5])
-    assert turned.unseen["dcg@2"] == turned.ranked["dcg@2"] == 2 * len(np.unique(log.query))
+    assert turned.never_shown["dcg@2"] == turned.ranked["dcg@2"] == 2 * len(np.unique(log.query))
     assert turned.value == 0
     assert "so the estimate is too low" in str(turned)
-    with pytest.warns(SmallSampleWarning, match="rests on the regression alone"):
+    with pytest.warns(LowEffectiveSampleSizeWarning, match="rests on the regression alone"):
         robust = evaluate(-data.X[:, 0], log, data, "dcg@2", estimator="dr", propensities=[1, 0.5], regression=liked)
     assert robust.value == pytest.approx(true_dcg(data, liked, -data.X[:, 0], 2, log))
 
@@ -185,10 +185,14 @@ def test_an_estimate_that_rests_on_a_few_impressions_warns(seldom, small):
     w = np.r_[np.ones(1000), np.full(seldom, 1000 / seldom / 0.1 / np.log2(3))]
     with contextlib.ExitStack() as stack:
         if small:
-            stack.enter_context(pytest.warns(SmallSampleWarning, match=f"would say as much as the {1000 + seldom:,}"))
+            stack.enter_context(
+                pytest.warns(LowEffectiveSampleSizeWarning, match=f"would say as much as the {1000 + seldom:,}")
+            )
         found = evaluate([2.0, 1.0], log, data, "dcg@2", estimator="affine", propensities=[1, 0.1])
     assert found.effective_sample_size["dcg@2"] == pytest.approx(w.sum() ** 2 / (w**2).sum())
-    assert found.counted["dcg@2"] == found.to_dict()["counted"]["dcg@2"] == 1000 + seldom
+    assert (
+        found.contributing_impressions["dcg@2"] == found.to_dict()["contributing_impressions"]["dcg@2"] == 1000 + seldom
+    )
     assert (w.sum() ** 2 / (w**2).sum() < 0.1 * (1000 + seldom)) == small
     assert ("rests on few impressions" in str(found)) == small
 
@@ -240,7 +244,7 @@ def test_users_prefer_the_better_ranker_and_neither_of_two_that_are_the_same(met
     rankers = {"good": data.X[:, 1], "bad": data.X[:, 0]}
     given = {"a": rankers["good"], "b": rankers["bad"], "data": data} if method == "probabilistic" else {}
     log = shown_to_users(interleave(rankers["good"], rankers["bad"], data, 1500, k=4, method=method), liked, 1)
-    found = interleaving(log, method=method, **given)
+    found = analyze_interleaving(log, method=method, **given)
     assert found.share > 0.5
     assert found.p < 0.01
     assert found.interval.low > 0.5
@@ -248,7 +252,7 @@ def test_users_prefer_the_better_ranker_and_neither_of_two_that_are_the_same(met
     assert "Users prefer a" in str(found)
     same = shown_to_users(interleave(rankers["bad"], rankers["bad"], data, 1500, k=4, method=method, seed=2), liked, 3)
     if method == "probabilistic":  # each shares every click alike
-        found = interleaving(same, method=method, a=rankers["bad"], b=rankers["bad"], data=data)
+        found = analyze_interleaving(same, method=method, a=rankers["bad"], b=rankers["bad"], data=data)
         assert (found.wins, found.losses, found.p) == (0, 0, 1.0)
         assert "No list had a winner" in str(found)
 
@@ -263,7 +267,7 @@ def of_logs(method, seeds, scores, likes, seen):
         log = interleave(a, b, data, 600, k=4, method=method, seed=seed)
         log = replace(log, clicks=PBM.known(seen).draw(log, liked[log.pair], liked[log.pair], rng))
         given = {"a": a, "b": b, "data": data} if method == "probabilistic" else {}
-        found = interleaving(log, method=method, confidence=0.8, **given)
+        found = analyze_interleaving(log, method=method, confidence=0.8, **given)
         wrong.append(found.p < 0.2)
         covered.append(found.interval.low <= 0.5 <= found.interval.high)
     return sum(wrong), sum(covered), len(wrong)
@@ -310,7 +314,7 @@ def test_the_test_of_interleaving_is_over_queries():
             for place, document in ((1, "a"), (2, "b"))]  # fmt: skip
     query, team, place, click = (np.array(column) for column in zip(*rows, strict=True))
     log = ClickLog.of(query, team, place, click, np.repeat(np.arange(len(lists)), 2), team=team)
-    found = interleaving(log)
+    found = analyze_interleaving(log)
     assert (found.wins, found.losses) == (8, 3)
     assert found.p == tr.significance.randomization_test([5, 2, -2]).p > 0.05
     assert "No preference is proven" in str(found)
@@ -324,7 +328,7 @@ def test_probabilistic_credit_is_the_share_of_the_chances():
     first = (1 / 8 / total, 1 / total)  # of drawing y
     second = (1 / (total - 1 / 8), 1 / 27 / (total - 1))  # of drawing x, y gone
     expected = sum((one - other) / (one + other) for one, other in (first, second))
-    assert interleaving(log, a=a, b=b, data=data, method="probabilistic").credit == pytest.approx(expected)
+    assert analyze_interleaving(log, a=a, b=b, data=data, method="probabilistic").credit == pytest.approx(expected)
 
 
 def test_probabilistic_credit_is_added_up_and_not_counted_by_its_sign():
@@ -343,7 +347,7 @@ def test_probabilistic_credit_is_added_up_and_not_counted_by_its_sign():
             left = {one: 1 / (order.index(one) + 1) ** 3 for one in order if one not in gone}
             chance.append(left[int(log.pair[row])] / sum(left.values()))
         votes.append((chance[0] - chance[1]) / sum(chance))
-    found = interleaving(log, a=a, b=b, data=data, method="probabilistic")
+    found = analyze_interleaving(log, a=a, b=b, data=data, method="probabilistic")
     assert found.credit == pytest.approx(sum(votes) / 60)
     assert found.share == pytest.approx(0.5 + np.mean(votes) / 2)
     of_query = np.bincount(log.query[clicked], votes)
@@ -377,11 +381,11 @@ def test_drafts_hold_the_best_of_both_without_repeats():
         assert len(set(log.pair[rows].tolist())) == 3
         assert {"a", "b"} == set(log.columns["team"][rows][:2].tolist())  # each has one of the first two
     with pytest.raises(DataError, match="column 'team'"):
-        interleaving(replace(log, columns={}))
+        analyze_interleaving(replace(log, columns={}))
     with pytest.raises(DataError, match="give a=, b= and data="):
-        interleaving(log, method="probabilistic")
+        analyze_interleaving(log, method="probabilistic")
     with pytest.raises(UnknownNameError):
-        interleaving(log, method="teamdraft!")
+        analyze_interleaving(log, method="teamdraft!")
 
 
 # --- preferences ---------------------------------------------------------------------------------------------------
@@ -408,7 +412,7 @@ def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
 def test_an_estimate_without_clicks_says_so():
     data = tr.synthetic(n_queries=20, seed=0)
     log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=100, k=2)
-    with pytest.warns(tr.clicks.SmallSampleWarning, match="because nothing that counts was clicked"):
+    with pytest.warns(tr.clicks.LowEffectiveSampleSizeWarning, match="because nothing that counts was clicked"):
         tr.clicks.evaluate(data.X[:, 0], replace(log, clicks=log.clicks & False), data, propensities=[1, 0.5])
 
 
@@ -418,10 +422,12 @@ def test_an_estimate_that_no_impression_supports_says_so():
     logger = data.X[:, 0].astype(np.float64)
     theta = 1 / np.arange(1, 4)
     log = tr.clicks.simulate(data, logger, PBM.known(theta), 2_000, k=3, exploration=0.2, seed=1)
-    with pytest.warns(SmallSampleWarning, match=r"dcg@3 rests on the regression alone: nothing that the ranker"):
+    with pytest.warns(
+        LowEffectiveSampleSizeWarning, match=r"dcg@3 rests on the regression alone: nothing that the ranker"
+    ):
         found = tr.clicks.evaluate(-logger, log, data, "dcg@3", estimator="dr", propensities=theta)
-    assert found.counted["dcg@3"] == 0
-    with warnings.catch_warnings(action="error", category=SmallSampleWarning):
+    assert found.contributing_impressions["dcg@3"] == 0
+    with warnings.catch_warnings(action="error", category=LowEffectiveSampleSizeWarning):
         tr.clicks.evaluate(logger, log, data, "dcg@3", estimator="dr", propensities=theta)
 
 

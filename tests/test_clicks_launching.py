@@ -15,12 +15,12 @@ import toprank as tr
 from clicks_evidence import correct, judge_by
 from support import nightly
 from toprank.cli.commands import app
-from toprank.clicks.assumptions import trusting_users
+from toprank.clicks.assumptions import trust_caveats
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import MIN_LISTS
-from toprank.clicks.launch_report import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
-from toprank.clicks.launching import _in_slices
+from toprank.clicks.launch_estimates import _in_slices
+from toprank.clicks.launch_result import DO_NOT_LAUNCH, LAUNCH, UNDECIDED
 from toprank.clicks.log import UnidentifiedWarning
 from toprank.clicks.policies import ranks_of
 from toprank.clicks.recency import Sessions
@@ -68,7 +68,9 @@ def decided(runs, better=0.0, propensities=LOOKS, n=100):
     for seed in range(runs):
         data, liked = world(seed, n, better)
         log = served(data, liked, 20 * n, seed)
-        found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=3, propensities=propensities, seed=seed)
+        found = tr.clicks.launch_report(
+            log, data, data.X[:, 1], data.X[:, 0], k=3, propensities=propensities, seed=seed
+        )
         decisions.append(found.decision)
         for name, (_, _, gain) in found.estimates.items():
             holds[name] += gain.low <= truth <= gain.high
@@ -78,13 +80,13 @@ def decided(runs, better=0.0, propensities=LOOKS, n=100):
 def test_two_equally_good_rankers_are_hardly_ever_told_apart():
     runs = 40
     decisions, _ = decided(runs)
-    assert runs - decisions.count(CANNOT_BE_TOLD) <= binom.ppf(0.999, runs, 0.05)
+    assert runs - decisions.count(UNDECIDED) <= binom.ppf(0.999, runs, 0.05)
 
 
 @pytest.mark.nightly
 def test_the_level_holds_and_the_intervals_hold_the_difference():
     decisions, holds = decided(1_000)
-    assert len(decisions) - decisions.count(CANNOT_BE_TOLD) <= 70
+    assert len(decisions) - decisions.count(UNDECIDED) <= 70
     for better, propensities in ((0.0, LOOKS), (0.3, LOOKS), (0.3, None)):
         runs = 1_000 if propensities is not None else 300
         decisions, holds = decided(runs, better, propensities, 100 if propensities is not None else 300)
@@ -151,9 +153,9 @@ def test_the_level_holds_with_propensities_estimated_from_swaps(share, sessions,
 def test_few_lists_that_inform_the_propensities_decide_nothing():
     data, log = swapped_log(0, 0.04, 2_000, 50)
     liked = data.labels
-    few = tr.clicks.launch(log, data, liked, -liked)
+    few = tr.clicks.launch_report(log, data, liked, -liked)
     assert few.informing_lists < MIN_LISTS
-    assert few.decision == CANNOT_BE_TOLD
+    assert few.decision == UNDECIDED
     assert f"lists inform the propensities, and {MIN_LISTS} are needed" in few.summary
     assert few.to_dict()["informing_lists"] == few.informing_lists
     found = replace(few, informing_lists=200.0, from_propensities=0.9, users=None)
@@ -170,7 +172,7 @@ def test_a_better_ranker_is_launched_and_a_worse_one_is_not(propensities):
     log = served(data, liked, 12_000)
     pairs = {LAUNCH: (1, 0), DO_NOT_LAUNCH: (0, 1)}
     for decision, (new, current) in pairs.items():
-        found = tr.clicks.launch(log, data, data.X[:, new], data.X[:, current], k=3, propensities=propensities)
+        found = tr.clicks.launch_report(log, data, data.X[:, new], data.X[:, current], k=3, propensities=propensities)
         truth = brought(data.X[:, new], data, liked, 3).mean() - brought(data.X[:, current], data, liked, 3).mean()
         assert found.decision == decision
         low, high = found.difference
@@ -179,12 +181,12 @@ def test_a_better_ranker_is_launched_and_a_worse_one_is_not(propensities):
 
 def test_a_ranker_against_itself_is_nothing_to_launch():
     data, liked = world(0)
-    found = tr.clicks.launch(served(data, liked), data, data.X[:, 0], data.X[:, 0], propensities=LOOKS)
-    assert found.decision == CANNOT_BE_TOLD
+    found = tr.clicks.launch_report(served(data, liked), data, data.X[:, 0], data.X[:, 0], propensities=LOOKS)
+    assert found.decision == UNDECIDED
     assert found.status == 4
     assert [*found.difference] == [0, 0]
     assert found.queries[1] == 0
-    assert found.reordered.changed == 0
+    assert found.ranking_changes.changed == 0
     assert "same top 6" in found.summary
 
 
@@ -195,17 +197,19 @@ def test_what_was_never_shown_does_not_decide():
     log = tr.clicks.simulate(
         data, scores, tr.clicks.PBM.known(LOOKS[:3]), 20_000, k=3, relevance=liked, noise=NOISE, exploration=0.5, seed=1
     )
-    found = tr.clicks.launch(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3])
+    found = tr.clicks.launch_report(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3])
     truth = brought(data.X[:, 1], data, liked, 3).mean() - brought(scores["old"], data, liked, 3).mean()
     assert truth > 0
     assert found.difference.high < 0
-    low, high = found.ends
+    low, high = found.decision_interval
     assert low < truth < high
-    assert found.decision == CANNOT_BE_TOLD
+    assert found.decision == UNDECIDED
     assert "never showed" in found.summary
-    assert found.unseen[0] > 0 == found.unseen[1]
-    told = tr.clicks.launch(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3], most=0.0)
-    assert told.reach == (0.0, 0.0)
+    assert found.never_shown[0] > 0 == found.never_shown[1]
+    told = tr.clicks.launch_report(
+        log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3], max_unseen_value=0.0
+    )
+    assert told.unseen_bounds == (0.0, 0.0)
     assert told.decision == DO_NOT_LAUNCH
 
 
@@ -219,10 +223,10 @@ def test_what_was_never_shown_may_cost_where_other_documents_do():
     )
     margin = np.where(log.rows(data)[log.pair] % 3 == 0, -4.0, 2.0) * log.clicks
     log = replace(log, columns={**log.columns, "value": margin})
-    found = tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 1], "value", k=1, propensities=[1, 1])
+    found = tr.clicks.launch_report(log, data, data.X[:, 0], data.X[:, 1], "value", k=1, propensities=[1, 1])
     worth = correct(log, data, "snips", curves_of([1, 1], log), reward="value").relevance  # NaN of what was not shown
-    assert found.reach == pytest.approx((np.nanmin(worth), np.nanmax(worth)))
-    assert found.reach[0] < 0 < found.reach[1]
+    assert found.unseen_bounds == pytest.approx((np.nanmin(worth), np.nanmax(worth)))
+    assert found.unseen_bounds[0] < 0 < found.unseen_bounds[1]
 
 
 def ending(n=200):
@@ -244,16 +248,16 @@ def test_users_who_stop_are_found_where_propensities_would_mislead():
     log = show(data.X[:, 0], 8_000, exploration=1.0)
     first, last = data.X[:, 0], -data.X[:, 0]
     truth = [show(one, 8_000, seed=1).clicks.sum() / 8_000 for one in (first, last)]
-    found = tr.clicks.launch(log, data, first, last)
+    found = tr.clicks.launch_report(log, data, first, last)
     assert truth[0] < truth[1] - 0.5
     assert found.difference.low > 0
     assert replace(found, users=None).decision == LAUNCH
-    assert found.users is not None
-    assert found.users.model == "DBN"
-    assert found.users.difference.high < 0
-    assert found.decision == CANNOT_BE_TOLD
+    assert found.cascade_check is not None
+    assert found.cascade_check.model == "DBN"
+    assert found.cascade_check.difference.high < 0
+    assert found.decision == UNDECIDED
     assert "read from the top and stop" in str(found)
-    assert truth[0] - truth[1] < found.users.difference.value < 0  # its prior draws documents to each other
+    assert truth[0] - truth[1] < found.cascade_check.difference.value < 0  # its prior draws documents to each other
 
 
 def test_position_based_users_are_not_taken_for_others():
@@ -261,7 +265,9 @@ def test_position_based_users_are_not_taken_for_others():
     for seed in range(20):
         data, liked = world(seed)
         log = served(data, liked, 2_000, seed)
-        wrong += tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS).users is not None
+        wrong += (
+            tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS).cascade_check is not None
+        )
     assert wrong <= binom.ppf(0.999, 20, 0.025)
 
 
@@ -287,20 +293,20 @@ def trusting(seed):
 def test_users_who_trust_positions_are_found_where_propensities_would_mislead(seed):
     data, log, truth = trusting(seed)
     blind, seeing = (
-        tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 1], k=2, propensities=by) for by in (None, "trust")
+        tr.clicks.launch_report(log, data, data.X[:, 0], data.X[:, 1], k=2, propensities=by) for by in (None, "trust")
     )
     assert blind.difference.low > 2 * truth
     assert "Users trust positions" in str(blind)
     assert replace(blind, blocking=()).status == 0
-    assert (blind.decision, blind.status) == (CANNOT_BE_TOLD, 5)
+    assert (blind.decision, blind.status) == (UNDECIDED, 5)
     assert "a caveat blocks the decision. Users trust positions" in blind.summary
-    assert blind.to_dict()["blocking"] == [one for one in blind.doubts if "may mislead" in one]
+    assert blind.to_dict()["blocking"] == [one for one in blind.caveats if "may mislead" in one]
     assert seeing.difference.value == pytest.approx(truth, rel=0.25)
     assert "Users trust positions" not in str(seeing)
 
 
 def test_users_who_do_not_trust_positions_are_not_taken_for_such():
-    wrong = sum(bool(trusting_users(served(*world(seed), 2_000, seed), seed)) for seed in range(20))
+    wrong = sum(bool(trust_caveats(served(*world(seed), 2_000, seed), seed)) for seed in range(20))
     assert wrong <= binom.ppf(0.999, 20, 0.01)
 
 
@@ -330,7 +336,7 @@ def test_users_without_trust_are_hardly_ever_taken_for_trusting_by_weights_or_ch
     wrong = 0
     for seed in range(runs):
         log = Sessions(half_life=half_life).evaluation(changing(seed, changes)).log
-        wrong += bool(trusting_users(log, seed))
+        wrong += bool(trust_caveats(log, seed))
     assert wrong <= binom.ppf(0.999, runs, 0.002)
 
 
@@ -354,11 +360,11 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
     """Rates of clicks of its lists, and models of what features tell, say that hardly anybody looks down."""
     data, log, new, current, truth = good_logger(1.5)
     rates = np.array([log.clicks[log.position == place].mean() for place in range(1, 6)])
-    found = tr.clicks.launch(log, data, new, current, k=3, propensities=rates / rates[0])
+    found = tr.clicks.launch_report(log, data, new, current, k=3, propensities=rates / rates[0])
     assert found.difference.low > truth + 0.05
     assert "Documents that stood at several positions contradict" in str(found)
     assert found.status == 5
-    assert "contradict these" not in str(tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS[:5]))
+    assert "contradict these" not in str(tr.clicks.launch_report(log, data, new, current, k=3, propensities=LOOKS[:5]))
     ranker = tr.LinearRanker("Squared")
     for method in ("regression-em", "dual"):
         with pytest.warns(UnidentifiedWarning, match=rf"contradict these propensities \({method}\)"):
@@ -366,11 +372,11 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
         assert (learned.intervals.high[1:] < LOOKS[1:5]).all()
     with pytest.warns(UnidentifiedWarning, match="contradict these"):
         estimate = tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learned)
-    assert estimate.to_dict()["contradiction"] in estimate.summary
+    assert estimate.to_dict()["propensity_conflict"] in estimate.summary
     done = tr.clicks.train(ranker, log, data, propensities=learned, folds=0)
-    assert done.contradiction in str(done)
-    assert done.contradiction == done.to_dict()["contradiction"]
-    assert not tr.clicks.train(ranker, log, data, propensities=LOOKS[:5], folds=0).contradiction
+    assert done.propensity_conflict in str(done)
+    assert done.propensity_conflict == done.to_dict()["propensity_conflict"]
+    assert not tr.clicks.train(ranker, log, data, propensities=LOOKS[:5], folds=0).propensity_conflict
 
 
 def test_what_is_right_is_hardly_ever_contradicted():
@@ -388,7 +394,7 @@ def test_a_log_of_later_pages_is_asked_nothing_of_its_first_positions():
     log = served(data, liked, 500)
     later = replace(log, position=log.position + 10)
     curves = np.append(np.full(10, np.nan), LOOKS)
-    assert trusting_users(later, 0) == []
+    assert trust_caveats(later, 0) == []
     assert contradiction(curves_of(curves, later), later) == ""
 
 
@@ -397,7 +403,9 @@ def test_values_are_compared_as_clicks_are():
     log = served(data, liked, 12_000)
     log = replace(log, columns={**log.columns, "value": 7.0 * log.clicks})
     clicks, values = (
-        tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], metric, k=3, propensities=LOOKS, most=0)
+        tr.clicks.launch_report(
+            log, data, data.X[:, 1], data.X[:, 0], metric, k=3, propensities=LOOKS, max_unseen_value=0
+        )
         for metric in ("click", "value")
     )
     assert values.metric == "value@3"
@@ -418,8 +426,10 @@ def valued(runs, sigma, better, n=100):
         log = served(data, liked, 20 * n, seed)
         price = np.random.default_rng(10**6 + seed).lognormal(0, sigma, data.n_documents)
         log = replace(log, columns={**log.columns, "value": log.clicks * price[log.rows(data)[log.pair]]})
-        found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], "value", k=3, propensities=LOOKS, seed=seed)
-        decided += found.decision != CANNOT_BE_TOLD
+        found = tr.clicks.launch_report(
+            log, data, data.X[:, 1], data.X[:, 0], "value", k=3, propensities=LOOKS, seed=seed
+        )
+        decided += found.decision != UNDECIDED
         for name, (_, _, gain) in found.estimates.items():
             holds[name] += gain.low <= truth <= gain.high
     return decided, holds
@@ -439,23 +449,29 @@ def test_launches_by_heavy_tailed_values_are_as_they_are_found(sigma):
 
 def test_the_rule_at_its_edges():
     data, liked = world(0)
-    found = tr.clicks.launch(served(data, liked), data, data.X[:, 1], data.X[:, 0], propensities=LOOKS)
+    found = tr.clicks.launch_report(served(data, liked), data, data.X[:, 1], data.X[:, 0], propensities=LOOKS)
 
     def with_(low, high, **more):
         gain = Interval((low + high) / 2, low, high, 0.95, 100, "")
         three = {"snips": (*found.estimates["snips"][:2], gain)}
-        changed = {"reach": (0.0, 0.0), "users": None, "effective": 1e4, "queries": (100, 90), **more}
+        changed = {
+            "unseen_bounds": (0.0, 0.0),
+            "cascade_check": None,
+            "effective_sample_size": 1e4,
+            "queries": (100, 90),
+            **more,
+        }
         return replace(found, estimates=three, **changed)
 
     assert with_(0.01, 0.02).status == 0
     assert with_(-0.02, -0.01).status == 3
     assert with_(-0.01, 0.02).status == 4
-    assert with_(0.0, 0.02).decision == CANNOT_BE_TOLD
-    assert with_(0.01, 0.02, effective=999).decision == CANNOT_BE_TOLD
-    assert with_(0.01, 0.02, queries=(100, 29)).decision == CANNOT_BE_TOLD
-    assert with_(0.01, 0.02, informing_lists=29.0).decision == CANNOT_BE_TOLD
+    assert with_(0.0, 0.02).decision == UNDECIDED
+    assert with_(0.01, 0.02, effective=999).decision == UNDECIDED
+    assert with_(0.01, 0.02, queries=(100, 29)).decision == UNDECIDED
+    assert with_(0.01, 0.02, informing_lists=29.0).decision == UNDECIDED
     assert with_(0.01, 0.02, informing_lists=30.0).decision == LAUNCH
-    assert with_(0.01, 0.02, reach=(-0.011, 0.0)).decision == CANNOT_BE_TOLD
+    assert with_(0.01, 0.02, reach=(-0.011, 0.0)).decision == UNDECIDED
     assert with_(-np.inf, np.inf).status == 4
     assert with_(-np.inf, np.inf).sessions_needed is None
     wide = with_(-0.01, 0.03)  # twice as wide as far: 4 times as many reach the edge, and more 8 times of 10
@@ -464,7 +480,7 @@ def test_the_rule_at_its_edges():
     assert f"{wide.sessions_needed:,} sessions of {wide.queries_needed:,} different queries would" in wide.summary
     assert "More sessions of the same queries would not suffice" in wide.summary
     blocked = with_(0.01, 0.02, blocking=("The estimates may mislead.",))
-    assert (blocked.decision, blocked.status) == (CANNOT_BE_TOLD, 5)
+    assert (blocked.decision, blocked.status) == (UNDECIDED, 5)
     assert with_(-0.01, 0.02, blocking=("The estimates may mislead.",)).status == 5
 
 
@@ -472,12 +488,12 @@ def test_candidates_are_compared_at_the_level_of_all_together():
     data, liked = world(0)
     log, current = served(data, liked), data.X[:, 0]
     new = {"better": liked, "same": data.X[:, 1], "worse": -liked}
-    found = tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS, slice_by=np.arange(100) % 2)
+    found = tr.clicks.launch_report(log, data, new, current, k=3, propensities=LOOKS, slice_by=np.arange(100) % 2)
     assert found.names == ("better", "current")
     assert found.decision == LAUNCH
     assert found.n_candidates == 3
     alone = {
-        name: tr.clicks.launch(
+        name: tr.clicks.launch_report(
             log, data, scores, current, k=3, propensities=LOOKS, confidence=1 - 0.05 / 3, slice_by=np.arange(100) % 2
         )
         for name, scores in new.items()
@@ -485,7 +501,7 @@ def test_candidates_are_compared_at_the_level_of_all_together():
     for name, one in alone.items():
         assert found.candidates[name] == one.difference
     assert found.slices == alone["better"].slices
-    counted = tr.clicks.launch(log, data, liked, current, k=3, propensities=LOOKS, n_candidates=3)
+    counted = tr.clicks.launch_report(log, data, liked, current, k=3, propensities=LOOKS, n_candidates=3)
     assert counted.difference == found.difference
     assert "3 new rankers were compared on these sessions" in str(counted)
     assert "has 98.33% confidence: all 3 together have 95% (Bonferroni)" in str(counted)
@@ -495,12 +511,12 @@ def test_candidates_are_compared_at_the_level_of_all_together():
     assert (told["n_candidates"], [*told["candidates"]]) == (3, [*new])
     assert "New rankers" in launch_page(found, "three")
     with pytest.raises(DataError, match="n_candidates is 2, but 3 new rankers were given"):
-        tr.clicks.launch(log, data, new, current, n_candidates=2)
+        tr.clicks.launch_report(log, data, new, current, n_candidates=2)
     with pytest.raises(DataError, match="both called 'current'"):
-        tr.clicks.launch(log, data, {**new, "current": liked}, current)
+        tr.clicks.launch_report(log, data, {**new, "current": liked}, current)
     with pytest.raises(DataError, match="empty mapping"):
-        tr.clicks.launch(log, data, {}, current)
-    unknown = tr.clicks.launch(one_order(data), data, new, current, k=3)
+        tr.clicks.launch_report(log, data, {}, current)
+    unknown = tr.clicks.launch_report(one_order(data), data, new, current, k=3)
     assert (unknown.status, unknown.n_candidates) == (4, 3)
 
 
@@ -519,9 +535,9 @@ def launches_of_equal_candidates(runs, counted):
     for seed in range(runs):
         data, log, rankers = equal_rankers(seed, 11)
         current, how = rankers.pop("r0"), {"k": 3, "propensities": LOOKS, "seed": seed}
-        found = tr.clicks.launch(log, data, rankers, current, **how)
+        found = tr.clicks.launch_report(log, data, rankers, current, **how)
         if not counted:
-            found = tr.clicks.launch(log, data, rankers[found.names[0]], current, **how)
+            found = tr.clicks.launch_report(log, data, rankers[found.names[0]], current, **how)
         launches += found.decision == LAUNCH
     return launches
 
@@ -583,7 +599,7 @@ def test_the_sessions_needed_have_the_power_with_as_many_more_queries():
     truth = (brought(big.X[:, 1], big, liked, 3) - brought(big.X[:, 0], big, liked, 3)).mean()
     half = np.mean([np.ptp([*new_against_current(seed, better, n, 20 * n)]) / 2 for seed in range(40)])
     data, liked = world(1, n, better)
-    found = tr.clicks.launch(
+    found = tr.clicks.launch_report(
         served(data, liked, 20 * n, 1), data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS, seed=1
     )
     exact = replace(found.difference, value=truth, low=truth - half, high=truth + half)
@@ -600,7 +616,7 @@ def test_the_sessions_needed_have_the_power_with_as_many_more_queries():
 
 def test_the_estimand_is_stated():
     data, liked = world(0)
-    found = tr.clicks.launch(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS)
+    found = tr.clicks.launch_report(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS)
     assert "for the population that these queries were sampled from, not for this fixed list" in str(found)
 
 
@@ -612,7 +628,7 @@ def test_what_changes_for_users_is_counted():
     )  # fmt: skip
     current = np.array([4.0, 3.0, 2.0, 1.0] * 2)
     new = np.array([3, 4, 1, 2, 4, 3, 2, 1], dtype=float)
-    found = tr.clicks.launch(log, data, new, current, k=3, propensities=[1, 1, 1, 1]).reordered
+    found = tr.clicks.launch_report(log, data, new, current, k=3, propensities=[1, 1, 1, 1]).ranking_changes
     assert found.changed == found.first == pytest.approx(2 / 3)  # two sessions of three are of the first query
     assert found.exchanged == pytest.approx(2 / 3 / 3)
     assert found.moved == pytest.approx((2 * 2) / (2 * 2 + 3))
@@ -627,7 +643,7 @@ def test_what_else_is_told():
     new, old = (by_column(data, c) for c in (1, 0))
     log = served(data, liked, 4_000)
     log = replace(log, columns={**log.columns, "version": np.full(log.n_impressions, "abc", dtype=object)})
-    found = tr.clicks.launch(
+    found = tr.clicks.launch_report(
         log, data, new, old, propensities=LOOKS, slice_by="device", reference=data, version="def0", confidence=0.9
     )
     assert [one.name for one in found.slices] == ["0", "1"]
@@ -638,9 +654,9 @@ def test_what_else_is_told():
     assert found.offline is not None
     assert found.costs[0].bytes
     assert found.costs[0].seconds is not None
-    assert any("4,000 of 4,000 sessions were served by other versions" in one for one in found.doubts)
-    assert not tr.clicks.launch(log, data, new, old, propensities=LOOKS, version="abcdef").doubts
-    assert found.reordered.affected[0].why
+    assert any("4,000 of 4,000 sessions were served by other versions" in one for one in found.caveats)
+    assert not tr.clicks.launch_report(log, data, new, old, propensities=LOOKS, version="abcdef").caveats
+    assert found.ranking_changes.affected[0].why
     json.dumps(found.to_dict(), allow_nan=False)
     page = launch_page(found, "a < b")
     assert "a &lt; b" in page
@@ -653,49 +669,49 @@ def test_bad_input_is_refused_in_a_sentence():
     data, liked = world(0)
     log, scores = served(data, liked), (data.X[:, 1], data.X[:, 0])
     with pytest.raises(UnknownNameError, match="metric"):
-        tr.clicks.launch(log, data, *scores, "sales")
+        tr.clicks.launch_report(log, data, *scores, "sales")
     with pytest.raises(UnknownNameError, match="estimator"):
-        tr.clicks.launch(log, data, *scores, estimator="none")
+        tr.clicks.launch_report(log, data, *scores, estimator="none")
     with pytest.raises(DataError, match="no values"):
-        tr.clicks.launch(log, data, *scores, "value")
+        tr.clicks.launch_report(log, data, *scores, "value")
     with pytest.raises(DataError, match="no impressions"):
-        tr.clicks.launch(log.select([]), data, *scores)
+        tr.clicks.launch_report(log.select([]), data, *scores)
     with pytest.raises(DataError, match="no column 'time'"):
-        tr.clicks.launch(log, data, *scores, since=5.0)
+        tr.clicks.launch_report(log, data, *scores, since=5.0)
     timed = replace(log, columns={"time": log.session.astype(float)})
-    assert tr.clicks.launch(timed, data, *scores, since=500.0, propensities=LOOKS).sessions == 1_500
+    assert tr.clicks.launch_report(timed, data, *scores, since=500.0, propensities=LOOKS).sessions == 1_500
     with pytest.raises(DataError, match="no session from 2001"):
-        tr.clicks.launch(timed, data, *scores, since=1e9)
+        tr.clicks.launch_report(timed, data, *scores, since=1e9)
     with pytest.raises(DataError, match="both called 'm'"):
-        tr.clicks.launch(log, data, *scores, propensities=LOOKS, names=("m", "m"))
+        tr.clicks.launch_report(log, data, *scores, propensities=LOOKS, names=("m", "m"))
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=5, n_features=7, seed=0))
     with pytest.raises(DataError, match="'new' does not fit these data"):
-        tr.clicks.launch(log, data, other, scores[1])
+        tr.clicks.launch_report(log, data, other, scores[1])
 
 
 def test_a_log_of_one_order_tells_nothing_and_the_report_says_what_would():
     data, liked = world(0)
     log = one_order(data)
-    found = tr.clicks.launch(log, data, by_column(data, 1), by_column(data, 0), k=3)
-    assert (found.decision, found.status) == (CANNOT_BE_TOLD, 4)
+    found = tr.clicks.launch_report(log, data, by_column(data, 1), by_column(data, 0), k=3)
+    assert (found.decision, found.status) == (UNDECIDED, 4)
     assert ": no document of the log was shown at two positions" in found.summary
     assert "swap neighbors" in found.summary
-    assert found.reordered.changed > 0.5
+    assert found.ranking_changes.changed > 0.5
     assert found.sessions == 500
     assert found.sessions_needed is None
-    known = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS)
+    known = tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS)
     assert found.queries == known.queries
-    assert found.unseen == known.unseen
-    assert found.reordered.changed == known.reordered.changed
+    assert found.never_shown == known.never_shown
+    assert found.ranking_changes.changed == known.ranking_changes.changed
     json.dumps(found.to_dict(), allow_nan=False)
     assert "swap neighbors" in launch_page(found, "one order")
     assert "not known" in str(found)
     with pytest.raises(DataError, match="nothing to draw"):
         found.plot()
-    same = tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 0], k=3)
+    same = tr.clicks.launch_report(log, data, data.X[:, 0], data.X[:, 0], k=3)
     assert "nothing to launch" in same.summary.lower()
     looks = np.where(np.arange(6) == 2, np.nan, LOOKS)  # nothing is known of the third position
-    found = tr.clicks.launch(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=looks)
+    found = tr.clicks.launch_report(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=looks)
     assert found.status == 4
     assert "all positions down to 3, and some are not known" in found.summary
 
@@ -717,7 +733,17 @@ def test_the_command_says_it_by_its_exit_status(tmp_path):
 
     def run(log, new, old, *more):
         data_path = str(tmp_path / "data.txt")
-        asked = ["launch", str(tmp_path / log), data_path, "--new", str(new), "--current", str(old), *given, *more]
+        asked = [
+            "launch-report",
+            str(tmp_path / log),
+            data_path,
+            "--new",
+            str(new),
+            "--current",
+            str(old),
+            *given,
+            *more,
+        ]
         return CliRunner().invoke(app, asked)
 
     page = tmp_path / "l.html"
@@ -736,7 +762,7 @@ def test_the_command_says_it_by_its_exit_status(tmp_path):
     assert json.loads(found.stdout)["names"] == ["new", "old"]
     assert json.loads(found.stdout)["n_candidates"] == 2
     alone = run("log.parquet", paths["new"], paths["old"], "--n-candidates", "2", "--json")
-    assert json.loads(alone.stdout)["ends"] == json.loads(found.stdout)["ends"]
+    assert json.loads(alone.stdout)["decision_interval"] == json.loads(found.stdout)["decision_interval"]
     assert run("log.parquet", paths["new"], paths["old"], "--new", str(paths["new"])).exit_code == 2
     given[1] = ",".join(map(str, LOOKS**2))
     contradicted = run("log.parquet", paths["new"], paths["old"])
@@ -768,14 +794,14 @@ def test_rankers_of_other_columns_are_read_and_compared_as_their_scores_are(tmp_
         by_column(read[name], 1).save(f"{name}.toprank")
     tr.clicks.write(log, "log.parquet")
     given = ["log.parquet", "data.csv", "--new", "new.toprank", "--current", "old.toprank", "--k", "3", "--json"]
-    found = CliRunner().invoke(app, ["launch", *given, "--propensities", ",".join(map(str, LOOKS))])
+    found = CliRunner().invoke(app, ["launch-report", *given, "--propensities", ",".join(map(str, LOOKS))])
     assert found.exit_code == 0, found.output
     assert found.stdout
     scores = [tr.load(f"{name}.toprank").predict(of) for name, of in read.items()]
-    expected = tr.clicks.launch(log, read["new"], *scores, k=3, propensities=LOOKS).to_dict()
+    expected = tr.clicks.launch_report(log, read["new"], *scores, k=3, propensities=LOOKS).to_dict()
     assert json.loads(found.stdout)["estimates"] == expected["estimates"]
     rankers = [tr.load(f"{name}.toprank") for name in read]
     with pytest.raises(DataError, match="'current' does not fit these data"):
-        tr.clicks.launch(log, read["new"], *rankers, k=3, propensities=LOOKS)
+        tr.clicks.launch_report(log, read["new"], *rankers, k=3, propensities=LOOKS)
     with pytest.raises(DataError, match="current_data has other documents"):
-        tr.clicks.launch(log, read["new"], *rankers, current_data=read["old"].select(np.arange(299)))
+        tr.clicks.launch_report(log, read["new"], *rankers, current_data=read["old"].select(np.arange(299)))

@@ -217,7 +217,7 @@ def test_a_least_propensity_makes_up_for_one_of_0(data):
     for correction in ("ips", "affine", "snips"):
         lost = [tr.clicks.train(tr.LinearRanker("Squared"), log, data, correction, curves, clip=clip).counts
                 for clip in (None, 0.1)]  # fmt: skip
-        assert lost[0]["uncorrected"] - lost[1]["uncorrected"] >= there
+        assert lost[0]["without_propensity"] - lost[1]["without_propensity"] >= there
     rate = tr.clicks.evaluate(data.X[:, 0], log, data, "ctr@4", propensities=curves)
     assert np.isfinite(rate.value)
 

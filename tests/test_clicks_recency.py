@@ -21,11 +21,11 @@ from toprank.clicks.assumptions import _brought
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.evidence import bind
-from toprank.clicks.known_sessions import KnownSessions
-from toprank.clicks.launch_report import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.launch_result import DO_NOT_LAUNCH, LAUNCH, UNDECIDED
 from toprank.clicks.log import left_out_in_turn
 from toprank.clicks.policies import ranks_of
 from toprank.clicks.recency import latest, recent, span_of, times_of, weights_by_age
+from toprank.clicks.training_overlap import TrainingOverlap
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import effective_sample_size
 
@@ -236,10 +236,18 @@ def told_apart(runs, half_life="20d"):
         X = np.stack([before + after + 0.5 * rng.normal(size=len(before)) for _ in range(2)], axis=1)
         data = data.replace(X=X)
         log = drifting(data, *mixed, 2_000, seed)
-        found = tr.clicks.launch(
-            log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life=half_life, minimum=1, seed=seed
+        found = tr.clicks.launch_report(
+            log,
+            data,
+            data.X[:, 1],
+            data.X[:, 0],
+            k=2,
+            propensities=LOOKS,
+            half_life=half_life,
+            min_effective_sample_size=1,
+            seed=seed,
         )
-        decided += found.decision != CANNOT_BE_TOLD
+        decided += found.decision != UNDECIDED
     return decided
 
 
@@ -284,9 +292,9 @@ def test_a_log_of_the_past_misleads_and_decay_or_a_window_does_not():
     new, current = data.X[:, 1], data.X[:, 0]
     assert brought(new, data, after) > brought(current, data, after) + 0.1  # what users will see
     how = {"k": 2, "propensities": LOOKS}
-    assert tr.clicks.launch(log, data, new, current, **how).decision == DO_NOT_LAUNCH
+    assert tr.clicks.launch_report(log, data, new, current, **how).decision == DO_NOT_LAUNCH
     for recency in ({"half_life": "7d"}, {"window": "20d"}, {"by": "time", "holdout": 0.2}):
-        found = tr.clicks.launch(log, data, new, current, **how, **recency)
+        found = tr.clicks.launch_report(log, data, new, current, **how, **recency)
         assert found.decision == LAUNCH, recency
         assert found.difference.value == pytest.approx(
             brought(new, data, after) - brought(current, data, after), abs=0.06
@@ -318,9 +326,9 @@ def test_what_is_asked_for_changes_and_recent_sessions_say_what_counts_now():
     now = 0.9 * each[1::2].mean() + 0.1 * each[::2].mean()
     assert now > 0.02
     how = {"k": 2, "propensities": LOOKS}
-    assert tr.clicks.launch(log, data, new, current, **how).difference.high < 0
+    assert tr.clicks.launch_report(log, data, new, current, **how).difference.high < 0
     for recency in ({"half_life": "5d"}, {"window": "25d"}):
-        found = tr.clicks.launch(log, data, new, current, **how, **recency)
+        found = tr.clicks.launch_report(log, data, new, current, **how, **recency)
         weights = np.bincount(log.session_query, weights_by_age(times_of(log), **recency), data.n_queries)
         assert found.difference.low < each @ weights / weights.sum() < found.difference.high
         assert found.difference.value > 0
@@ -329,12 +337,16 @@ def test_what_is_asked_for_changes_and_recent_sessions_say_what_counts_now():
 def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     data, before, _ = world(3, 60)
     log = steady(data, before, 3_000)
-    whole = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, minimum=1)
+    whole = tr.clicks.launch_report(
+        log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, min_effective_sample_size=1
+    )
     weights = weights_by_age(times_of(log), "10d")
-    found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", minimum=1)
+    found = tr.clicks.launch_report(
+        log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", min_effective_sample_size=1
+    )
     assert found.recency.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
     ratio = found.recency.effective / log.n_sessions
-    assert found.effective == pytest.approx(whole.effective * ratio, rel=0.15)
+    assert found.effective_sample_size == pytest.approx(whole.effective_sample_size * ratio, rel=0.15)
     assert found.sessions == whole.sessions == log.n_sessions
     rank = [ranks_of(data.X[:, column], data) for column in (1, 0)]
     more = np.subtract(*(np.where(one <= 2, LOOKS[one - 1], 0.0) for one in rank))
@@ -342,16 +354,23 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     looked = np.bincount(row, counted * LOOKS[log.position - 1], data.n_documents)
     asked = np.bincount(log.session_query, weights, data.n_queries)[log.query]
     each = np.abs(more[row]) * counted / looked[row] * asked  # what a click there adds to the difference
-    assert found.effective == pytest.approx(each.sum() ** 2 / (each**2).sum())
-    between = round((found.effective + whole.effective) / 2)
-    thin = tr.clicks.launch(
-        log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", minimum=between
+    assert found.effective_sample_size == pytest.approx(each.sum() ** 2 / (each**2).sum())
+    between = round((found.effective_sample_size + whole.effective_sample_size) / 2)
+    thin = tr.clicks.launch_report(
+        log,
+        data,
+        data.X[:, 1],
+        data.X[:, 0],
+        k=2,
+        propensities=LOOKS,
+        half_life="10d",
+        min_effective_sample_size=between,
     )
-    assert thin.decision == CANNOT_BE_TOLD
+    assert thin.decision == UNDECIDED
     assert "effective sample" in thin.summary
     assert effective_sample_size(np.full(7, 0.3)) == pytest.approx(7)
     json.dumps(found.to_dict(), allow_nan=False)
-    assert any("half as much for every 10 days" in one for one in found.grounds)
+    assert any("half as much for every 10 days" in one for one in found.rationale)
 
 
 def test_queries_that_are_left_out_weigh_as_their_sessions_do():
@@ -362,13 +381,15 @@ def test_queries_that_are_left_out_weigh_as_their_sessions_do():
     for weights, share in zip(kept, shares, strict=True):
         out = weights[log.session_query] == 0
         assert share == pytest.approx(weighed.weights[out].sum() / weighed.weights.sum())
-    found = tr.clicks.launch(weighed, data, data.X[:, 1], data.X[:, 0], k=2, minimum=1)  # propensities from the log
-    again = tr.clicks.launch(
-        replace(log, weights=7 * weighed.weights), data, data.X[:, 1], data.X[:, 0], k=2, minimum=1
+    found = tr.clicks.launch_report(
+        weighed, data, data.X[:, 1], data.X[:, 0], k=2, min_effective_sample_size=1
+    )  # propensities from the log
+    again = tr.clicks.launch_report(
+        replace(log, weights=7 * weighed.weights), data, data.X[:, 1], data.X[:, 0], k=2, min_effective_sample_size=1
     )
     assert found.difference.value == pytest.approx(again.difference.value)
     assert tuple(found.difference) == pytest.approx(tuple(again.difference))
-    assert found.effective == pytest.approx(again.effective)
+    assert found.effective_sample_size == pytest.approx(again.effective_sample_size)
 
 
 def test_a_window_is_the_log_of_these_days():
@@ -473,13 +494,15 @@ def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bo
     times = np.random.default_rng(0).integers(1, 6, log.n_sessions)
     weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
     one, other, plain = (
-        tr.clicks.launch(shown, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS, k=2, slice_by="half", minimum=1)
+        tr.clicks.launch_report(
+            shown, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS, k=2, slice_by="half", min_effective_sample_size=1
+        )
         for shown in (weighed, repeated, log)
     )
-    assert one.reach[1] > 0 > one.reach[0]
-    np.testing.assert_allclose(one.reach, other.reach)
-    np.testing.assert_allclose(one.ends, other.ends)
-    assert one.reach != pytest.approx(plain.reach, rel=1e-3)
+    assert one.unseen_bounds[1] > 0 > one.unseen_bounds[0]
+    np.testing.assert_allclose(one.unseen_bounds, other.unseen_bounds)
+    np.testing.assert_allclose(one.decision_interval, other.decision_interval)
+    assert one.unseen_bounds != pytest.approx(plain.unseen_bounds, rel=1e-3)
     for slice_of, again, alike in zip(one.slices, other.slices, plain.slices, strict=True):
         np.testing.assert_allclose([*slice_of.gain], [*again.gain])
         assert slice_of.gain.value != pytest.approx(alike.gain.value, rel=1e-3)
@@ -492,8 +515,8 @@ def test_users_who_stopped_long_ago_are_not_those_of_today():
     today = tr.clicks.simulate(data, liked, PBM.known(LOOKS), 6_000, seed=1, **how)
     log = one_after_the_other((stopping, 0, 0.5, 0), (today, 0.5, 1, 1))
     ask = (log, data, data.X[:, 1], data.X[:, 0], "click")
-    assert tr.clicks.launch(*ask, k=3, propensities=LOOKS).users is not None
-    assert tr.clicks.launch(*ask, k=3, propensities=LOOKS, half_life="4d").users is None
+    assert tr.clicks.launch_report(*ask, k=3, propensities=LOOKS).cascade_check is not None
+    assert tr.clicks.launch_report(*ask, k=3, propensities=LOOKS, half_life="4d").cascade_check is None
 
 
 # ---- the latest, held out ----
@@ -516,11 +539,19 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
     same = tr.clicks.evaluate(done.ranker, log, data, "dcg@10", clip=0.0, by="time", holdout=0.25)
     assert (same.value, same.interval) == (found.value, found.interval)
     assert f"Judged by {same.to_dict()['held_out']}." in same.summary
-    judged = tr.clicks.launch(
-        log, data, done.ranker, done.naive, k=2, propensities=LOOKS, by="time", holdout=0.25, minimum=1
+    judged = tr.clicks.launch_report(
+        log,
+        data,
+        done.ranker,
+        done.naive,
+        k=2,
+        propensities=LOOKS,
+        by="time",
+        holdout=0.25,
+        min_effective_sample_size=1,
     )
     assert judged.sessions == 1_000
-    assert judged.learned == (0.0, 0.0)
+    assert judged.training_overlap == (0.0, 0.0)
 
 
 def test_sessions_of_one_moment_stay_together():
@@ -536,27 +567,29 @@ def test_a_ranker_that_learned_from_the_sessions_does_not_win_by_them():
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0)
     worse = -done.ranker.predict(data)
     how = {"k": 2, "propensities": LOOKS}
-    found = tr.clicks.launch(log, data, done.ranker, worse, **how)
-    assert found.learned == (1.0, None)
+    found = tr.clicks.launch_report(log, data, done.ranker, worse, **how)
+    assert found.training_overlap == (1.0, None)
     assert found.difference.low > 0
     assert replace(found, learned=(0.0, None)).decision == LAUNCH
-    assert found.decision == CANNOT_BE_TOLD
+    assert found.decision == UNDECIDED
     assert "learned from these very sessions" in found.summary
-    assert any("learned from about 100% of these sessions" in one for one in found.grounds)
-    assert tr.clicks.launch(log, data, worse, done.ranker, **how).decision == CANNOT_BE_TOLD  # the other way round
+    assert any("learned from about 100% of these sessions" in one for one in found.rationale)
+    assert tr.clicks.launch_report(log, data, worse, done.ranker, **how).decision == UNDECIDED  # the other way round
     fresh = steady(data, before, 12_000, seed=1)
     other = replace(fresh, session_ids=np.array([f"x{one}" for one in fresh.session_ids]))
-    assert tr.clicks.launch(other, data, done.ranker, worse, **how).decision == LAUNCH
+    assert tr.clicks.launch_report(other, data, done.ranker, worse, **how).decision == LAUNCH
     half = np.arange(12_000) % 2 == 0
     some = tr.clicks.train(tr.LinearRanker("Squared"), log.select(half), data, "snips", LOOKS, folds=0)
-    assert tr.clicks.launch(log, data, some.ranker, worse, **how).learned[0] == pytest.approx(0.5, abs=0.2)
+    assert tr.clicks.launch_report(log, data, some.ranker, worse, **how).training_overlap[0] == pytest.approx(
+        0.5, abs=0.2
+    )
 
 
 def test_models_know_their_sessions_again_from_a_file_and_in_any_view(tmp_path):
     data, before, _ = world(9, 50)
     log = steady(data, before, 1_000)
     tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0).ranker.save(tmp_path / "m.toprank")
-    known = KnownSessions.learned_by(tr.load(tmp_path / "m.toprank"))
+    known = TrainingOverlap.from_ranker(tr.load(tmp_path / "m.toprank"))
     times = log.columns["time"]
     tr.clicks.write(log, tmp_path / "log.parquet")
     bare = replace(log, columns={})
@@ -589,39 +622,39 @@ def test_models_know_their_sessions_again_from_a_file_and_in_any_view(tmp_path):
     few = known.share(log.select(np.arange(30)))
     assert few is None or few == 1.0  # the sample tells of some eight, all of them known, or of none
     for ranker in (before, tr.LinearRanker(), None):
-        assert KnownSessions.learned_by(ranker) is None
+        assert TrainingOverlap.from_ranker(ranker) is None
 
 
 def test_sessions_that_were_not_learned_from_are_told_by_ids_or_by_later_times():
     data, before, _ = world(9, 50)
     log, other = steady(data, before, 2_000), steady(data, before, 2_000, seed=1)
     renamed = replace(other, session_ids=np.array([f"other {one}" for one in other.session_ids]))
-    known = KnownSessions.of(log)
+    known = TrainingOverlap.from_log(log)
     assert known.share(renamed) == 0.0
     assert known.share(replace(renamed, columns={})) == 0.0
     assert known.share(other) is None  # its ids are those of other queries and documents
     assert known.share(replace(other, columns={}, session_ids=None)) is None
     early = times_of(log) < 50 * DAY
     nameless = replace(log, session_ids=None)
-    first_days = KnownSessions.of(nameless.select(early))
+    first_days = TrainingOverlap.from_log(nameless.select(early))
     assert first_days.share(nameless.select(~early)) == 0.0
     assert first_days.share(replace(nameless, columns={}).select(~early)) is None
-    assert KnownSessions.of(log.select(early)).share(log.select(~early)) == 0.0
+    assert TrainingOverlap.from_log(log.select(early)).share(log.select(~early)) == 0.0
     half = np.arange(2_000) % 2 == 0
-    assert KnownSessions.of(log.select(half)).share(log.top(2)) == pytest.approx(0.5, abs=0.15)
-    assert KnownSessions.of(nameless.select(half)).share(nameless.select(~half)) is None
+    assert TrainingOverlap.from_log(log.select(half)).share(log.top(2)) == pytest.approx(0.5, abs=0.15)
+    assert TrainingOverlap.from_log(nameless.select(half)).share(nameless.select(~half)) is None
 
 
 def test_ids_that_are_numbers_of_a_file_show_what_is_known_but_not_what_is_not():
     data, before, _ = world(9, 50)
     log, other = (replace(steady(data, before, 1_000, seed), columns={}) for seed in (0, 1))
     for numbers in (np.arange(1_000), np.arange(1_000) + 1):
-        known = KnownSessions.of(replace(log, session_ids=numbers))
+        known = TrainingOverlap.from_log(replace(log, session_ids=numbers))
         assert known.share(replace(log.top(2), session_ids=numbers)) == 1.0
         assert known.share(replace(log, session_ids=numbers.astype(str).astype(object))) == 1.0
         assert known.share(replace(other, session_ids=numbers)) is None
         assert known.share(replace(other, session_ids=numbers + 5_000)) is None
-    assert KnownSessions.of(replace(log, session_ids=None)) is None
+    assert TrainingOverlap.from_log(replace(log, session_ids=None)) is None
 
 
 def test_times_that_many_sessions_share_do_not_show_what_is_known():
@@ -629,7 +662,7 @@ def test_times_that_many_sessions_share_do_not_show_what_is_known():
     data, before, _ = world(9, 50)
     day = [replace(log, session_ids=None, columns={"time": log.columns["time"] // DAY * DAY})
            for log in (steady(data, before, 1_000, seed) for seed in (0, 1))]  # fmt: skip
-    assert KnownSessions.of(day[0]).share(day[1]) is None
+    assert TrainingOverlap.from_log(day[0]).share(day[1]) is None
 
 
 def test_records_of_older_files_are_loaded_and_do_not_count(tmp_path):
@@ -640,10 +673,10 @@ def test_records_of_older_files_are_loaded_and_do_not_count(tmp_path):
         ranker.training_["clicks"]["known"] = record
         ranker.save(tmp_path / "m.toprank")
         older = tr.load(tmp_path / "m.toprank")
-        assert KnownSessions.learned_by(older) is None
-        found = tr.clicks.launch(log, data, older, before, k=2, propensities=LOOKS)
-        assert found.learned == (None, None)
-        assert any("is not known" in one for one in found.grounds)
+        assert TrainingOverlap.from_ranker(older) is None
+        found = tr.clicks.launch_report(log, data, older, before, k=2, propensities=LOOKS)
+        assert found.training_overlap == (None, None)
+        assert any("is not known" in one for one in found.rationale)
 
 
 # ---- bad input ----
@@ -758,13 +791,13 @@ def test_the_commands_take_them(tmp_path):
     assert found.exit_code == 0, found.output
     assert "the latest 1,600 sessions" in found.stdout
     assert run(*learn, "-o", other).exit_code == 0
-    decide = ["launch", *paths, "--new", model, "--current", other, "--k", "2", "--time", "day"]
+    decide = ["launch-report", *paths, "--new", model, "--current", other, "--k", "2", "--time", "day"]
     found = run(*decide, "--by", "time", "--half-life", "7d", "--json")
     assert found.exit_code in (0, 4), found.output
     told = json.loads(found.stdout)
     assert told["sessions"] == 1_600
     assert told["recency"]["half_life"] == 7 * DAY
-    assert told["learned"] == [0.0, 0.0]
+    assert told["training_overlap"] == [0.0, 0.0]
     found = run(*decide, "--half-life", "7 days")
     assert found.exit_code == 1
     assert "Give --half-life 14d." in str(found.exception)

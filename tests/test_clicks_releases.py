@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.clicks.online_tests import _variance, ab, interleaved_release
+from toprank.clicks.online_tests import _variance, ab_test, interleaving_test
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import confidence_sequence_half_width, sample_ratio_p
 
@@ -128,7 +128,7 @@ def split(n, share, *, seed=0, effect=0.0, lost=0.0, sessions=2):
 
 def test_the_difference_is_that_of_means_over_keys():
     log = split(2_000, 0.3, effect=0.1)
-    found = ab(log)
+    found = ab_test(log)
     totals = {name: {} for name in ("new", "old")}
     for arm, user, click in zip(log.columns["arm"], log.columns["user"], log.clicks, strict=True):
         totals[arm][user] = totals[arm].get(user, 0) + int(click)
@@ -137,35 +137,35 @@ def test_the_difference_is_that_of_means_over_keys():
     assert found.difference == pytest.approx(new.mean() - old.mean())
     assert found.interval.low > 0
     assert "new brings" in found.summary
-    assert not found.broken
-    assert ab(log, arms=["old", "new"]).difference == pytest.approx(-found.difference)
-    assert ab(log, "value").metric == "value"
+    assert not found.has_sample_ratio_mismatch
+    assert ab_test(log, arms=["old", "new"]).difference == pytest.approx(-found.difference)
+    assert ab_test(log, "value").metric == "value"
 
 
 def test_a_broken_assignment_is_found_and_the_difference_then_says_nothing():
-    broken = ab(split(20_000, 0.1, lost=0.2))
-    assert broken.broken
-    assert broken.ratio_p < 0.01
+    broken = ab_test(split(20_000, 0.1, lost=0.2))
+    assert broken.has_sample_ratio_mismatch
+    assert broken.srm_p < 0.01
     assert "assignment is broken" in broken.summary
-    assert not ab(split(20_000, 0.1)).broken
+    assert not ab_test(split(20_000, 0.1)).has_sample_ratio_mismatch
 
 
 def test_an_arm_whose_model_was_replaced_is_said_to_be_of_several_versions():
     log = split(500, 0.5)
     new = log.columns["arm"] == "new"
     version = np.where(new & (np.arange(log.n_impressions) > 200), "two", "one")
-    (doubt,) = ab(replace(log, columns={**log.columns, "version": version})).doubts
+    (doubt,) = ab_test(replace(log, columns={**log.columns, "version": version})).caveats
     assert doubt.startswith("new was 2 versions of a model")
-    one = ab(replace(log, columns={**log.columns, "version": np.where(new, "one", "two")}))
-    assert not one.doubts
+    one = ab_test(replace(log, columns={**log.columns, "version": np.where(new, "one", "two")}))
+    assert not one.caveats
 
 
 def test_keys_in_both_arms_are_found():
     log = split(500, 0.5)
     log.columns["user"][:] = np.arange(log.n_impressions) % 100
-    found = ab(log)
-    assert found.crossed > 50
-    assert found.broken
+    found = ab_test(log)
+    assert found.in_both_arms > 50
+    assert found.has_sample_ratio_mismatch
     assert "both arms" in found.summary
 
 
@@ -182,11 +182,11 @@ def test_of_two_plans_the_last_counts_and_what_was_before_is_said():
         np.concatenate([log.clicks for log, _ in parts]), session=np.arange(4_600),
         **{name: np.concatenate([columns[name] for _, columns in parts]) for name in first.columns},
     )  # fmt: skip
-    found, alone = ab(joined), ab(second)
+    found, alone = ab_test(joined), ab_test(second)
     assert found.difference == pytest.approx(alone.difference)
     assert found.units == alone.units
-    assert found.left_out == {"sessions of an earlier plan, with other shares": 600}
-    assert not found.broken
+    assert found.dropped == {"sessions of an earlier plan, with other shares": 600}
+    assert not found.has_sample_ratio_mismatch
 
 
 def with_other_shares(log, first):
@@ -199,40 +199,40 @@ def test_shares_that_change_at_no_time_that_is_known_are_refused_in_a_sentence()
     log = with_other_shares(split(300, 0.5), 100)
     bare = {name: values for name, values in log.columns.items() if name != "time"}
     with pytest.raises(DataError, match="no times: read only a part"):
-        ab(replace(log, columns=bare))
+        ab_test(replace(log, columns=bare))
     for missing in (np.nan, np.where(np.arange(log.n_sessions) % 2 == 0, np.nan, 5.0)):
         times = np.full(log.n_sessions, 0.0) + missing
         with pytest.raises(DataError, match="sessions have no time in the column 'time'"):
-            ab(replace(log, columns={**log.columns, "time": times}))
+            ab_test(replace(log, columns={**log.columns, "time": times}))
     for times in (np.full(log.n_sessions, 5.0), -np.arange(log.n_sessions)):  # at one moment; and clocks that go back
         changed = replace(log, columns={**log.columns, "time": times})
         if times[0] == times[-1]:
             with pytest.raises(DataError, match="no session is later than all those with other shares"):
-                ab(changed)
+                ab_test(changed)
         else:
-            assert sum(ab(changed).units) > 0  # the last by their times
+            assert sum(ab_test(changed).units) > 0  # the last by their times
     outside = {**log.columns, "time": np.arange(log.n_sessions) * 1.0, "arm": log.columns["arm"].astype(object)}
     outside["arm"][:5], outside["time"][:5] = "", np.nan  # sessions of no arm need no time
-    assert sum(ab(replace(log, columns=outside)).units) > 0
+    assert sum(ab_test(replace(log, columns=outside)).units) > 0
 
 
 @pytest.mark.parametrize("arms", [["new", "new"], ["new"], "new", ["new", "old", "older"], []])
 def test_two_arms_are_compared(arms):
     with pytest.raises(DataError, match="two different names, the new arm and the current one"):
-        ab(split(40, 0.5), arms=arms)
+        ab_test(split(40, 0.5), arms=arms)
 
 
 def test_few_units_say_nothing_and_logs_that_are_none_are_refused():
-    found = ab(split(40, 0.5))
+    found = ab_test(split(40, 0.5))
     assert not np.isfinite(found.interval.low)
     assert "It is too early to say anything" in found.summary
     assert found.to_dict()["difference"]["low"] is None
     with pytest.raises(UnknownNameError, match="metric of a release"):
-        ab(split(40, 0.5), "money")
+        ab_test(split(40, 0.5), "money")
     with pytest.raises(UnknownNameError, match="arm"):
-        ab(split(40, 0.5), arms=["new", "odl"])
+        ab_test(split(40, 0.5), arms=["new", "odl"])
     with pytest.raises(DataError, match="no column 'arm'"):
-        ab(tr.clicks.ClickLog.of(["q"], ["a"], [1], [1]))
+        ab_test(tr.clicks.ClickLog.of(["q"], ["a"], [1], [1]))
 
 
 def of_arm(name, n, share=0.05):
@@ -245,7 +245,7 @@ def of_arm(name, n, share=0.05):
 @pytest.mark.parametrize("there", ["new", "old"])
 def test_before_the_first_session_of_an_arm_it_is_too_early(there, arms, tmp_path):
     log = of_arm(there, 20, 0.4)
-    found = ab(log, arms=arms)
+    found = ab_test(log, arms=arms)
     names = tuple("the other arm" if arms is None and name != there else name for name in ("new", "old"))
     assert found.names == names
     assert found.units[names.index(there)] == len(np.unique(log.columns["user"]))
@@ -262,11 +262,11 @@ def test_before_the_first_session_of_an_arm_it_is_too_early(there, arms, tmp_pat
 
 
 def test_an_arm_that_stays_without_sessions_is_a_broken_assignment():
-    found = ab(of_arm("old", 2_000))
-    assert found.broken
-    assert found.ratio_p == pytest.approx(sample_ratio_p(0, sum(found.units), 0.05), rel=1e-6)
+    found = ab_test(of_arm("old", 2_000))
+    assert found.has_sample_ratio_mismatch
+    assert found.srm_p == pytest.approx(sample_ratio_p(0, sum(found.units), 0.05), rel=1e-6)
     with pytest.raises(DataError, match="The log has the arms old, but two are compared"):
-        ab(replace(log := of_arm("old", 50), columns={**log.columns, "share": np.ones(log.n_impressions)}))
+        ab_test(replace(log := of_arm("old", 50), columns={**log.columns, "share": np.ones(log.n_impressions)}))
 
 
 # ---- interleaving ----
@@ -285,16 +285,16 @@ def interleaved(n, better=0.0, seed=0, began=0.5):
 
 
 def test_interleaved_lists_are_compared_and_their_coin_is_checked():
-    found = interleaved_release(interleaved(3_000, 0.1))
+    found = interleaving_test(interleaved(3_000, 0.1))
     assert found.interval.low > 0
     assert found.difference == pytest.approx(found.means[0] - found.means[1])
-    assert not found.broken
+    assert not found.has_sample_ratio_mismatch
     assert found.to_frame().shape[0] == 1
-    assert interleaved_release(interleaved(3_000, began=0.4)).broken
+    assert interleaving_test(interleaved(3_000, began=0.4)).has_sample_ratio_mismatch
     alarms = 0
     for run in range(40):
         log = interleaved(1_000, seed=run)
-        looks = (interleaved_release(log.select(np.arange(n))) for n in range(100, 1_001, 50))
+        looks = (interleaving_test(log.select(np.arange(n))) for n in range(100, 1_001, 50))
         alarms += any(one.interval.low > 0 or one.interval.high < 0 for one in looks)
     assert alarms <= binom.ppf(0.999, 40, 0.05)
 

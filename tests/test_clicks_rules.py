@@ -10,7 +10,7 @@ from scipy.stats import binom, binomtest, t
 
 import toprank as tr
 from toprank.clicks.checking import LogReport, _in_words
-from toprank.clicks.evaluation import Estimates, clipped, left_out
+from toprank.clicks.evaluation import OffPolicyEstimate, clipped, left_out
 from toprank.clicks.interleaved import Interleaving, _drafted
 from toprank.clicks.intervention_harvesting import Edge, Graph
 from toprank.clicks.log import ClickLog, left_out_in_turn, redrawn
@@ -32,7 +32,7 @@ def lists(*given, qids=None):
 
 
 def test_lists_are_won_lost_tied_or_unclicked():
-    found = tr.clicks.interleaving(lists("a1 b0", "a1 b0", "a0 b1", "a1 b1", "a0 b0", "a1 b1 a1"))
+    found = tr.clicks.analyze_interleaving(lists("a1 b0", "a1 b0", "a0 b1", "a1 b1", "a0 b0", "a1 b1 a1"))
     assert (found.wins, found.losses, found.ties, found.unclicked) == (3, 1, 1, 1)
     assert found.share == 0.75
     assert found.credit == pytest.approx((1 + 1 - 1 + 0 + 0 + 1) / 6)
@@ -40,9 +40,9 @@ def test_lists_are_won_lost_tied_or_unclicked():
 
 
 def test_lists_of_one_query_are_one_witness():
-    one = tr.clicks.interleaving(lists("a1 b0", "a1 b0", "a1 b0", qids=[1, 1, 1]))
+    one = tr.clicks.analyze_interleaving(lists("a1 b0", "a1 b0", "a1 b0", qids=[1, 1, 1]))
     assert (one.wins, one.p, *one.interval) == (3, 1.0, 0.0, 1.0)
-    nobody = tr.clicks.interleaving(lists("a1 b1", "a0 b0"))
+    nobody = tr.clicks.analyze_interleaving(lists("a1 b1", "a0 b0"))
     assert (nobody.wins, nobody.losses, nobody.ties, nobody.unclicked, nobody.p) == (0, 0, 1, 1, 1.0)
     assert np.isnan(nobody.share)
     assert str(nobody) == "No list had a winner."
@@ -50,13 +50,13 @@ def test_lists_of_one_query_are_one_witness():
 
 def test_methods_of_interleaving_have_names():
     with pytest.raises(UnknownNameError, match="method of interleaving"):
-        tr.clicks.interleaving(lists("a1 b0"), method="balanced")
+        tr.clicks.analyze_interleaving(lists("a1 b0"), method="balanced")
 
 
 @pytest.mark.parametrize("teams", ["a1 a0", "a1 b0 c0"])
 def test_two_rankers_are_compared(teams):
     with pytest.raises(DataError, match="two rankers are compared"):
-        tr.clicks.interleaving(lists(teams))
+        tr.clicks.analyze_interleaving(lists(teams))
 
 
 FOUND = Interleaving(
@@ -213,15 +213,16 @@ def estimates(**changed):
     plain = {
         "mean": {"dcg": 0.5}, "per_query": {"dcg": np.zeros(2)},
         "intervals": {"dcg": Interval(0.5, 0.25, 0.75, 0.9, 2, "")},
-        "effective_sample_size": {"dcg": 100.0}, "counted": {"dcg": 1000}, "estimator": "snips", "impressions": 2000,
-        "unseen": {"dcg": 0}, "ranked": {"dcg": 40}, "unknown": 0, "uncorrected": 0, "confidence": 0.9,
+        "effective_sample_size": {"dcg": 100.0}, "contributing_impressions": {"dcg": 1000}, "estimator": "snips",
+        "impressions": 2000,
+        "never_shown": {"dcg": 0}, "ranked": {"dcg": 40}, "unknown": 0, "without_propensity": 0, "confidence": 0.9,
     }  # fmt: skip
-    return Estimates(**(plain | changed))
+    return OffPolicyEstimate(**(plain | changed))
 
 
 def test_estimates_that_rest_on_less_than_a_tenth_are_doubted():
-    assert estimates().doubts == []
-    (doubt,) = estimates(effective_sample_size={"dcg": 99.0}).doubts
+    assert estimates().caveats == []
+    (doubt,) = estimates(effective_sample_size={"dcg": 99.0}).caveats
     assert doubt.startswith("dcg rests on few impressions: 99 of equal weight would say as much as the 1,000 that")
     assert doubt in str(estimates(effective_sample_size={"dcg": 99.0}))
 

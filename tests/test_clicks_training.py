@@ -243,12 +243,12 @@ def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_
     learned, test, _ = collection
     full = LinearRanker(Multicategory(gain=None)).fit(learned.replace(labels=relevance_of(learned)))
     log, theta = clicked(collection, 60_000)
-    done = train(LinearRanker("ListNet"), log, learned, "affine", theta, full=True, valid=test)
+    done = train(LinearRanker("ListNet"), log, learned, "affine", theta, full_information=True, valid=test)
     assert done.loss == (Multicategory(gain=None), ListNet())
-    assert done.full.coef_ == pytest.approx(full.coef_)
+    assert done.full_information.coef_ == pytest.approx(full.coef_)
     assert ndcg(done.ranker, test) > ndcg(full, test) - 0.01
     assert ndcg(done.naive, test) < ndcg(full, test) - 0.01
-    rankers = {"affine": done.ranker, "naive": done.naive, "full information": done.full}
+    rankers = {"affine": done.ranker, "naive": done.naive, "full information": done.full_information}
     assert {name: one.value for name, one in done.metrics.items()} == {n: ndcg(one, test) for n, one in rankers.items()}
     words = str(done)
     assert "linear form" in words
@@ -342,7 +342,7 @@ def test_safe_training_does_bounded_harm_where_the_propensities_are_wrong(within
     wrong = THETA**4  # far too steep: what stands below seems worth more
     before = dcg_of(data.X[:, 0], data, liked)
     bold = train(LinearRanker("Squared"), log, data, "affine", wrong)
-    safe = train(LinearRanker("Squared"), log, data, "safe", wrong, within=within)
+    safe = train(LinearRanker("Squared"), log, data, "safe", wrong, max_exposure_ratio=within)
     assert isinstance(safe.loss[0], SafeDCG)
     assert dcg_of(safe.ranker.predict(data), data, liked) > 0.999 * before / within
     assert dcg_of(bold.ranker.predict(data), data, liked) < before / 1.1
@@ -353,7 +353,8 @@ def test_safe_training_learns_where_the_propensities_are_right():
     data, _ = little(n_queries=60, m=5, seed=4)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))  # the logger is wrong
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 20_000, k=5, relevance=liked, exploration=0.2)
-    found = [dcg_of(train(LinearRanker(LambdaRank()), log, data, "safe", THETA, within=within).ranker.predict(data),
+    found = [dcg_of(train(LinearRanker(LambdaRank()), log, data, "safe", THETA,
+    max_exposure_ratio=within).ranker.predict(data),
                     data, liked) for within in (1.05, 3.0)]  # fmt: skip
     assert found[1] > found[0] + 0.05
     assert found[1] > 0.97 * dcg_of(liked, data, liked)
@@ -391,12 +392,12 @@ def test_losses_that_are_not_linear_are_refused_unless_the_approximation_is_aske
     for loss in (LambdaRank(), "ApproxNDCG", "Hinge"):
         with pytest.raises(DataError, match="not linear in the gains"):
             train(LinearRanker(loss), log, data, "affine", THETA)
-    done = train(TreeRanker(LambdaRank(), n_trees=5), log, data, "affine", THETA, approximate=True)
+    done = train(TreeRanker(LambdaRank(), n_trees=5), log, data, "affine", THETA, allow_biased_loss=True)
     assert done.data.labels.min() >= 0
     assert done.data.labels.max() <= 1
     assert "An approximation: LambdaRank" in str(done)
     with pytest.raises(DataError, match="grades as classes"):
-        train(ExpectedGainRanker("Multinomial"), log, data, "affine", THETA, approximate=True)
+        train(ExpectedGainRanker("Multinomial"), log, data, "affine", THETA, allow_biased_loss=True)
 
 
 # --- which ranker to take --------------------------------------------------------------------------------------------
@@ -576,7 +577,7 @@ def test_given_propensities_do_not_judge_the_ranker_that_they_trained():
     for seed in range(runs):
         done, gain = misled(seed, 1.5)
         assert gain < -0.1
-        assert done.unchecked == ""
+        assert done.shared_propensities_reason == ""
         choices.append(done.choice)
     assert runs - choices.count("naive") <= binom.ppf(0.999, runs, 0.025)
 
@@ -601,7 +602,7 @@ def test_worse_rankers_of_wrong_propensities_are_rarely_the_choice(options):
 
 def test_a_contradiction_blocks_the_choice():
     done, _ = misled(0, 1.5, exploration=0.1)
-    assert done.contradiction
+    assert done.propensity_conflict
     better = {"affine": Interval(0.2, 0.1, 0.3, 0.95, 100, "")}
     blocked = replace(done, gains=better, valid_gains=better)
     assert (blocked.choice, blocked.status) == ("naive", 5)
@@ -616,10 +617,10 @@ def test_a_comparison_by_the_propensities_of_the_training_is_stated():
     assert gain < 0
     assert done.choice != "naive"  # nothing in such a log contradicts them
     sentence = "The comparison rests on the given propensities, because the held-out sessions do not identify the "
-    assert done.unchecked.startswith(sentence)
-    assert "propensity of positions 1, 2, 3, 4, 5 and 3 more." in done.unchecked
-    assert done.unchecked in done.summary
-    assert done.to_dict()["unchecked"] == done.unchecked
+    assert done.shared_propensities_reason.startswith(sentence)
+    assert "propensity of positions 1, 2, 3, 4, 5 and 3 more." in done.shared_propensities_reason
+    assert done.shared_propensities_reason in done.summary
+    assert done.to_dict()["unchecked"] == done.shared_propensities_reason
 
 
 def test_right_propensities_and_trust_are_compared_by_held_out_propensities():
@@ -635,7 +636,7 @@ def test_right_propensities_and_trust_are_compared_by_held_out_propensities():
     for of, propensities, context in ((log, THETA, None), (trusting, TRUST, None), (crossed, given, "device")):
         done = train(ranker, of, data, "affine", propensities, context=context, folds=2)
         assert true_dcg(done.ranker, data, liked) > true_dcg(done.naive, data, liked)
-        assert done.unchecked == ""
+        assert done.shared_propensities_reason == ""
         assert done.choice == "affine"
 
 
@@ -649,16 +650,16 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
         "The clicks cannot compare the models: all sessions are of one query, so none would be left to learn from."
         in str(one)
     )
-    assert one.to_dict()["not_compared"] == one.not_compared
+    assert one.to_dict()["no_comparison_reason"] == one.no_comparison_reason
     trees = TreeRanker("ListNet", n_trees=3)
     found = train(trees, log, data, "position", folds=2)
     assert found.curves is None
     assert list(found.gains) == ["position"]
     alone = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, **options)
     told = train(trees, alone, data, "position", folds=2)
-    assert "The clicks cannot compare the models: " + told.not_compared in str(told)
+    assert "The clicks cannot compare the models: " + told.no_comparison_reason in str(told)
     assert (
-        "position" in told.not_compared
+        "position" in told.no_comparison_reason
     )  # that no document joins them is the reason, in the words of whoever found it
 
 
@@ -685,7 +686,7 @@ def test_positions_without_propensity_and_documents_without_features_are_counted
     row = log.rows(few)[log.pair]
     at = log.position
     assert done.counts["unknown"] == (row < 0).sum()
-    assert done.counts["uncorrected"] == ((row >= 0) & ((at == 3) | (at == 4))).sum()
+    assert done.counts["without_propensity"] == ((row >= 0) & ((at == 3) | (at == 4))).sum()
     assert done.counts["impressions"] == ((row >= 0) & (at != 3) & (at != 4)).sum()
     assert f"{done.counts['uncorrected']:,} impressions stood at positions" in str(done)
     assert f"{done.counts['unknown']:,} impressions show documents that the data do not have" in str(done)
@@ -710,7 +711,7 @@ def test_other_bad_input_is_refused_in_sentences():
         (lambda: train(object(), log, data, "affine", THETA), "no loss"),
         (lambda: train(LinearRanker("Squared"), "log.csv", data, "affine", THETA), "from a ClickLog .* not from a str"),
         (
-            lambda: train(LinearRanker("Squared"), log, data.replace(labels=None), full=True),
+            lambda: train(LinearRanker("Squared"), log, data.replace(labels=None), full_information=True),
             "not all are judged",
         ),
         (lambda: train(LinearRanker("Squared"), log, data, "affine", THETA, clip=2), "clip"),

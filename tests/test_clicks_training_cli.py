@@ -62,7 +62,7 @@ def test_propensities_that_the_log_contradicts_get_an_exit_status(files):
     assert found.exit_code == 5, found.output
     told = json.loads(found.stdout)
     assert told["choice"] == "naive"
-    assert "contradict" in told["contradiction"]
+    assert "contradict" in told["propensity_conflict"]
     assert (folder / "m.toprank").exists()
     right = ["--propensities", ",".join(map(str, theta))]
     assert run(*given, "-o", folder / "m.toprank", *right).exit_code == 0
@@ -70,11 +70,21 @@ def test_propensities_that_the_log_contradicts_get_an_exit_status(files):
 
 def test_the_page_holds_naive_against_debiased_against_full_information(files):
     folder, data, log, theta = files
-    options = ["--propensities", "1,0.6,0.4,0.3", "-o", folder / "m.toprank", "--full", "--valid", folder / "train.txt"]
+    options = [
+        "--propensities",
+        "1,0.6,0.4,0.3",
+        "-o",
+        folder / "m.toprank",
+        "--full-information",
+        "--valid",
+        folder / "train.txt",
+    ]
     done = run("train", folder / "log.csv", folder / "train.txt", *options, "--html", folder / "page.html")
     assert done.exit_code == 0, done.output
     page = (folder / "page.html").read_text()
-    expected = tr.clicks.train(tr.systems.make("ListNet"), log, data, "affine", theta, full=True, valid=data)
+    expected = tr.clicks.train(
+        tr.systems.make("ListNet"), log, data, "affine", theta, full_information=True, valid=data
+    )
     for worth in (expected.estimates, expected.metrics):
         assert list(worth) == ["affine", "naive", "full information"]
         for name, one in worth.items():
@@ -131,7 +141,7 @@ def test_tables_need_no_labels(files):
         assert seen.exit_code == 0, seen.output
         told[name] = json.loads(done.stdout), json.loads(seen.stdout)
     assert told["bare"] == told["judged"]
-    done = run("train", folder / "log.csv", folder / "bare.parquet", *given, "--full")
+    done = run("train", folder / "log.csv", folder / "bare.parquet", *given, "--full-information")
     assert done.exit_code == 1
     assert "not all are judged" in str(done.exception)
 

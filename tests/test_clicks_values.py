@@ -334,7 +334,7 @@ def test_a_ranker_trained_on_values_brings_more_than_one_trained_on_clicks():
     assert trained["value"].estimates
     for options, words in (
         ({"correction": "position"}, "learns from clicks, not values"),
-        ({"full": True}, "say nothing about values"),
+        ({"full_information": True}, "say nothing about values"),
     ):
         ranker = tr.TreeRanker("Multicategory") if "correction" in options else tr.LinearRanker("Squared")
         with pytest.raises(DataError, match=words):

@@ -213,7 +213,7 @@ SLOW = (
         "toprank.explanations",
         "toprank.report",
     ),
-    *("toprank cv", "toprank launch", "toprank reproduce", "toprank clicks", "toprank monitor", "toprank tune"),
+    *("toprank cv", "toprank launch-report", "toprank reproduce", "toprank clicks", "toprank monitor", "toprank tune"),
     *(
         "toprank train",
         "toprank search",

@@ -188,7 +188,17 @@ def test_both_commands_take_the_same_options(monkeypatch):
     given = ["a=a.toprank", "b=b.toprank", "--host", "::1", "--port", "0", "--token-file", "t"]
     given += ["--shadow", "b", "--shadow", "c", "--interleave", "a", "b", "--secret-file", "s", "--max-documents", "1"]
     given += ["--max-body", "1024", "--timeout", "0.1", "--threads", "1", "--queue", "0", "--drain", "0", "--no-reload"]
-    given += ["--log", "f", "--log-days", "2", "--log-megabytes", "50", "--log-features", "--event-days", "3"]
+    given += [
+        "--log",
+        "f",
+        "--log-retention-days",
+        "2",
+        "--log-megabytes",
+        "50",
+        "--log-features",
+        "--max-event-age-days",
+        "3",
+    ]
     given += ["--explore", "swap-neighbors:0.1", "--split", "b=5", "--split", "c=5", "--quiet"]
     models, settings, more = parsed(monkeypatch, *given)
     assert models == ["a=a.toprank", "b=b.toprank"]

@@ -121,7 +121,7 @@ def test_the_log_tells_which_model_won_each_list(folder, tmp_path):
             place = Seal(options["interleave"], secret.encode()).opened(told["impression"]).place
             votes = sum(1 - 2 * place(one)[1] for one in clicked)
             counts["unclicked" if not clicked else ("losses", "ties", "wins")[int(np.sign(votes)) + 1]] += 1
-    found = tr.clicks.interleaving(tr.clicks.read(tmp_path))
+    found = tr.clicks.analyze_interleaving(tr.clicks.read(tmp_path))
     assert found.names == ("linear", "other")
     assert {name: getattr(found, name) for name in counts} == counts
     wanted = binomtest(counts["wins"], counts["wins"] + counts["losses"])

@@ -170,7 +170,7 @@ def test_clicks_before_the_one_that_found_no_room_are_counted_once_when_they_are
 
 
 def test_events_that_come_again_late_or_forged_are_refused_and_counted(folder, tmp_path, monkeypatch):
-    with serving(folder, "linear", files=LogFiles(tmp_path), secret=SECRET, event_days=1) as client:
+    with serving(folder, "linear", files=LogFiles(tmp_path), secret=SECRET, max_event_age_days=1) as client:
         request = ask(client)["request"]
         assert tell(client, request, click("d1"), click("d1"), click("d2")).json() == {"counted": 2, "again": 1}
         assert tell(client, request, click("d1")).json() == {"counted": 0, "again": 1}

@@ -11,7 +11,7 @@ import typer
 from toprank.cli import common, helping, options, reading
 
 if TYPE_CHECKING:
-    from toprank.clicks import ClickLog, Trained
+    from toprank.clicks import ClickLog, ClickTrainingResult
     from toprank.data.dataset import RankingData
 
 Log = Annotated[
@@ -200,7 +200,7 @@ class ClickTrainOptions:
     """The ranker that learns, the correction of its clicks, and the models that are compared with it."""
 
     log: OneLog
-    data: Annotated[Path, typer.Argument(help="Features of the documents; only --full uses labels.")]
+    data: Annotated[Path, typer.Argument(help="Features of the documents; only --full-information uses labels.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")]
     system: options.System = "ListNet"
     correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr or safe; for trees also position.")] = (
@@ -208,14 +208,16 @@ class ClickTrainOptions:
     )
     bias: Bias
     reward: Annotated[str, typer.Option(help="What to learn: click or value.")] = "click"
-    within: Annotated[
+    max_exposure_ratio: Annotated[
         float, typer.Option(help="With safe: the factor by which exposure may differ from the log's.")
     ] = 1.5
-    approximate: Annotated[
-        bool, typer.Option("--approximate", help="Train even if the loss is not linear in the gains.")
+    allow_biased_loss: Annotated[
+        bool, typer.Option("--allow-biased-loss", help="Train even if the loss is not linear in the gains.")
     ] = False
     naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None
-    full: Annotated[bool, typer.Option("--full", help="Also train on the labels of DATA, for comparison.")] = False
+    full_information: Annotated[
+        bool, typer.Option("--full-information", help="Also train on the labels of DATA, for comparison.")
+    ] = False
     valid: Annotated[Path | None, typer.Option(help="Labeled data to compare the models on.")] = None
     folds: Annotated[
         int,
@@ -252,7 +254,7 @@ def train(
     \b
       toprank clicks train log.parquet products.parquet --system ListNet --correction affine -o m.toprank
       toprank clicks train log.csv train.txt --propensities 1,0.5,0.3 --correction snips -o m.toprank
-      toprank clicks train log.csv train.txt -o m.toprank --full --valid vali.txt --html clicks.html
+      toprank clicks train log.csv train.txt -o m.toprank --full-information --valid vali.txt --html clicks.html
       toprank clicks train log/ products.parquet -o next.toprank --by time --half-life 14d --window 90d
       toprank clicks train log.parquet products.parquet --context device -o m.toprank
     """
@@ -264,8 +266,17 @@ def train(
     bias = wanted.bias.keywords
     click_log = read_log([wanted.log], columns, bias["context"])
     documents, held_out = read_documents(wanted.data, wanted.valid, options.keywords_of(read))
-    further: dict[str, Any] = {**bias, **vars(sessions), "within": wanted.within, "reward": wanted.reward}
-    further |= {"approximate": wanted.approximate, "full": wanted.full, "folds": wanted.folds}
+    further: dict[str, Any] = {
+        **bias,
+        **vars(sessions),
+        "max_exposure_ratio": wanted.max_exposure_ratio,
+        "reward": wanted.reward,
+    }
+    further |= {
+        "allow_biased_loss": wanted.allow_biased_loss,
+        "full_information": wanted.full_information,
+        "folds": wanted.folds,
+    }
     with common.progress("Training …"):
         result = trained(ranker, click_log, documents, wanted.correction, valid=held_out, **further)
     name = systems.get(wanted.system).name
@@ -331,7 +342,7 @@ def evaluate(
     output.show(evaluated(values, click_log, documents, wanted, order="source", **further))
 
 
-def _write_page(html: Path, log: ClickLog, data: RankingData, result: Trained, name: str) -> None:
+def _write_page(html: Path, log: ClickLog, data: RankingData, result: ClickTrainingResult, name: str) -> None:
     from toprank.clicks import check
     from toprank.clicks.log import named
     from toprank.report.clicks import clicks_page, rankers_section

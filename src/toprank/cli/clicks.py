@@ -102,7 +102,7 @@ class Fitting:
             help="Clicks and skips to add to each probability. Default: two impressions at the log's click rate."
         ),
     ] = None
-    groups: Annotated[
+    jackknife_groups: Annotated[
         int,
         typer.Option(
             min=0, help="Number of groups of queries, each left out once, for the intervals; 0: no intervals."
@@ -113,8 +113,8 @@ class Fitting:
         """Refuse a share that holds out nothing or everything, and a single group."""
         if not 0 < self.holdout < 1:
             raise typer.BadParameter(f"--holdout takes a share above 0 and below 1, not {self.holdout:g}.")
-        if self.groups == 1:
-            raise typer.BadParameter("--groups takes two or more, or 0: one group has no spread.")
+        if self.jackknife_groups == 1:
+            raise typer.BadParameter("--jackknife-groups takes two or more, or 0: one group has no spread.")
 
 
 def fit(
@@ -148,8 +148,8 @@ def fit(
         models = [each(prior=prior_counts) for each in kinds]
         judged = compare_models(click_log, models, holdout=fitting.holdout, seed=seed)
         fitted = kind(prior=prior_counts).fit(click_log, threads=running.threads)
-        with_intervals = kind.shared and fitting.groups
-        ends = fitted.intervals(click_log, groups=fitting.groups, seed=seed) if with_intervals else {}
+        with_intervals = kind.shared and fitting.jackknife_groups
+        ends = fitted.intervals(click_log, groups=fitting.jackknife_groups, seed=seed) if with_intervals else {}
 
     def write(html: Path) -> None:
         from toprank.clicks import check as report_on
@@ -324,7 +324,7 @@ def _by_position(text: str, wanted: str) -> list[float]:
 Confidence = Annotated[float, typer.Option(help="Confidence level of the interval, over all looks together.")]
 
 
-def interleave(
+def interleaving(
     log: Log,
     output: options.JsonOutput,
     columns: LogColumns,
@@ -337,12 +337,12 @@ def interleave(
     For example:
 
     \b
-      toprank clicks interleave log/
-      toprank clicks interleave log/ --json
+      toprank clicks interleaving log/
+      toprank clicks interleaving log/ --json
     """
-    from toprank.clicks import interleaved_release
+    from toprank.clicks import interleaving_test
 
-    output.show(interleaved_release(read_log(log, columns), confidence=confidence))
+    output.show(interleaving_test(read_log(log, columns), confidence=confidence))
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ class Arms:
     confidence: Confidence = 0.95
 
 
-def ab(
+def ab_test(
     log: Log,
     compared: Arms,
     output: options.JsonOutput,
@@ -370,15 +370,15 @@ def ab(
     For example:
 
     \b
-      toprank clicks ab log/
-      toprank clicks ab log/ --metric value --values purchase=value
+      toprank clicks ab-test log/
+      toprank clicks ab-test log/ --metric value --values purchase=value
     """
-    from toprank.clicks import ab as test
+    from toprank.clicks import ab_test as compare_arms
 
     names = None if compared.arms is None else options.words_of(compared.arms)
     if names is not None and len(names) != 2:
         raise typer.BadParameter(f"--arms takes two names, the new arm and the current one, not '{compared.arms}'.")
-    output.show(test(read_log(log, columns), compared.metric, arms=names, confidence=compared.confidence))
+    output.show(compare_arms(read_log(log, columns), compared.metric, arms=names, confidence=compared.confidence))
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate, interleave, ab)
+COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate, interleaving, ab_test)

@@ -59,7 +59,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         judging.agreement,
         experimenting.cv,
         evaluating.conventions,
-        launching.launch,
+        launching.launch_report,
         fusing.fuse,
         experimenting.reproduce,
     ),
@@ -77,7 +77,7 @@ for _group, _functions in _GROUPS.items():
     for _function in _functions:
         _kind = judging.SeveralRuns if _function is judging.agreement else common.Command
         _settings: dict[str, Any] = {"cls": _kind, "rich_help_panel": _group}
-        app.command(_function.__name__, **_settings)(_completed(_function))
+        app.command(_function.__name__.replace("_", "-"), **_settings)(_completed(_function))
 
 for _name, _words, _functions in (
     ("clicks", "Train and evaluate on logs of what was shown and clicked.", clicks.COMMANDS),
@@ -89,7 +89,7 @@ for _name, _words, _functions in (
 ):
     _further = _commands(_words)
     for _function in _functions:
-        _further.command(_function.__name__, cls=common.Command)(_completed(_function))
+        _further.command(_function.__name__.replace("_", "-"), cls=common.Command)(_completed(_function))
     app.add_typer(_further, name=_name, rich_help_panel=_name.capitalize())
 
 app.callback()(common.root)

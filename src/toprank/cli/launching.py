@@ -1,4 +1,4 @@
-"""`toprank launch`: whether a new model should take the place of the current one, from a log of clicks."""
+"""`toprank launch-report`: whether a new model should take the place of the current one, from a log of clicks."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class DecisionOptions:
     ] = None
     estimator: Annotated[str, typer.Option(help="The estimator that decides: ips, snips or dr.")] = "snips"
     bias: Bias
-    most: Annotated[
+    max_unseen_value: Annotated[
         float | None,
         typer.Option(
             min=0.0, help="The most that a document that was never shown can be worth. Default: 1 for clicks."
         ),
     ] = None
-    minimum: Annotated[
+    min_effective_sample_size: Annotated[
         int, typer.Option(min=1, help="Decide only from an effective sample of at least this many impressions.")
     ] = 1000
     slice_by: Annotated[
@@ -81,7 +81,7 @@ class DecisionOptions:
     confidence: options.Confidence = 0.95
 
 
-def launch(
+def launch_report(
     models: LaunchModels,
     decision: DecisionOptions,
     output: Annotated[options.Output, options.only("html", "json")],
@@ -100,13 +100,13 @@ def launch(
     For example:
 
     \b
-      toprank launch log/ products.parquet --new next.toprank --current m.toprank --html launch.html
-      toprank launch log.parquet test.txt --new next.toprank --current m.toprank --propensities 1,0.5,0.3 --k 3
-      toprank launch log/ products.parquet --new a.toprank --current b.toprank --metric value --values purchase=value
-      toprank launch log/ products.parquet --new next.toprank --current m.toprank --by time --half-life 14d
-      toprank launch log/ products.parquet --new linear.toprank --new trees.toprank --current m.toprank
+      toprank launch-report log/ products.parquet --new next.toprank --current m.toprank --html launch.html
+      toprank launch-report log.parquet test.txt --new next.toprank --current m.toprank --propensities 1,0.5,0.3 --k 3
+      toprank launch-report log/ products.parquet --new a.toprank --current b.toprank --metric value
+      toprank launch-report log/ products.parquet --new next.toprank --current m.toprank --by time --half-life 14d
+      toprank launch-report log/ products.parquet --new linear.toprank --new trees.toprank --current m.toprank
     """
-    from toprank.clicks import launch as launched
+    from toprank.clicks import launch_report as estimate_launch
     from toprank.rankers.model_files import digest_of
 
     common.check_writable(output.html, "launch.html")
@@ -122,23 +122,24 @@ def launch(
     past = None if decision.reference is None else _documents(decision.reference, keywords, candidates[0])
     further |= {"reference": past, "names": ("new", current_name), "seed": seed}
     with common.progress("Comparing …"):
-        decided = launched(
+        report = estimate_launch(
             click_log, documents, dict(zip(new_names, candidates, strict=True)), served, decision.metric, k=decision.k,
-            estimator=decision.estimator, most=decision.most, minimum=decision.minimum, slice_by=decision.slice_by,
+            estimator=decision.estimator, max_unseen_value=decision.max_unseen_value,
+            min_effective_sample_size=decision.min_effective_sample_size, slice_by=decision.slice_by,
             n_candidates=decision.n_candidates, version=digest_of(models.current), confidence=decision.confidence,
             **bias, **vars(decision.sessions), **further,
         )  # fmt: skip
-    decided = replace(decided, no_answer=common.with_options(decided.no_answer))
+    report = replace(report, undecided_reason=common.with_options(report.undecided_reason))
 
     def write(html: Path) -> None:
         from toprank.report.launching import launch_page
         from toprank.report.page import write_page
 
-        write_page(html, launch_page(decided, " against ".join(decided.names)))
+        write_page(html, launch_page(report, " against ".join(report.names)))
 
     output.write(write)
-    output.show(decided)
-    raise typer.Exit(decided.status)
+    output.show(report)
+    raise typer.Exit(report.status)
 
 
 def _loaded(models: LaunchModels) -> tuple[dict[str, Any], bool]:

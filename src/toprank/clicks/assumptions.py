@@ -44,7 +44,7 @@ _SMALL = 0.05  # clicks, beside those at the first position: less would hardly t
 
 
 @dataclass(frozen=True)
-class CascadeUsers:
+class CascadeCheck:
     """Users who read from the top and stop.
 
     Attributes:
@@ -52,31 +52,32 @@ class CascadeUsers:
         gain: its log-likelihood of a session it has not seen, less that of the position-based model.
         estimates: by that model, what each ranker would bring to a session.
         difference: the first ranker's less the second's.
-        by: the contexts within which the models were compared, in words; empty: all sessions at once.
+        context: the contexts within which the models were compared, in words; empty: all sessions at once.
     """
 
     model: str
     gain: Interval
     estimates: dict[str, float]
     difference: Interval
-    by: str = ""
+    context: str = ""
 
     def __str__(self) -> str:
         low, high = self.difference
-        where = f"within each {self.by} " if self.by else ""
+        where = f"within each {self.context} " if self.context else ""
         hint = " Devices whose users read to different depths look the same in a log: give the context."
         return (
             f"Users read from the top and stop: {self.model} fits better than the position-based model {where}by "
             f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
             f"estimates by propensities do not decide alone. By {self.model} the difference is "
-            f"{self.difference.value:+.4f} [{low:+.4f}, {high:+.4f}]; the decision needs both.{'' if self.by else hint}"
+            f"{self.difference.value:+.4f} [{low:+.4f}, {high:+.4f}]; the decision needs "
+            f"both.{'' if self.context else hint}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "model": self.model, "gain": self.gain.to_dict(), "estimates": self.estimates,
-            "difference": self.difference.to_dict(), "by": self.by or None, "summary": str(self),
+            "difference": self.difference.to_dict(), "context": self.context or None, "summary": str(self),
         }  # fmt: skip
 
 
@@ -102,7 +103,7 @@ class ReadersQuestion(NamedTuple):
     context: Context | None = None
 
 
-def cascade_users(question: ReadersQuestion) -> CascadeUsers | None:
+def check_cascade(question: ReadersQuestion) -> CascadeCheck | None:
     """Return what follows if the log surely has users who stop, else None.
 
     The interval takes the parameters that all documents share for right, but not what is learned of each document. The
@@ -125,7 +126,7 @@ def cascade_users(question: ReadersQuestion) -> CascadeUsers | None:
     shares, (first, second) = weights / weights.sum(), values
     difference = mean_interval(values[first] - values[second], weights, confidence)
     called = "" if context is None else contexts_of(log, context).called
-    return CascadeUsers(likeliest, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
+    return CascadeCheck(likeliest, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
 
 
 def _compared(log: ClickLog, context: Context | None, confidence: float, seed: int) -> list[ComparedModels]:
@@ -179,7 +180,7 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
     return np.divide(value, clicks, out=np.zeros(len(value)), where=clicks > 0)
 
 
-def trusting_users(log: ClickLog, seed: int) -> list[str]:
+def trust_caveats(log: ClickLog, seed: int) -> list[str]:
     """Return a sentence on users who trust positions, if the log surely has them.
 
     The score test decides, since its level depends neither on how few clicks a document has nor on weights or changes

@@ -279,7 +279,7 @@ class Relevance:
         exposure: sum of α over these impressions.
         cells: the cells.
         unknown: impressions of documents that the data do not have.
-        uncorrected: impressions at positions whose propensity is 0 or unknown.
+        without_propensity: impressions at positions whose propensity is 0 or unknown.
         clip: the least propensity that was divided by; 0 if no impression was.
         clipped: impressions that were divided by it, since their own propensity is smaller.
     """
@@ -290,7 +290,7 @@ class Relevance:
     exposure: FloatArray
     cells: CellSums
     unknown: int
-    uncorrected: int
+    without_propensity: int
     clip: float = 0.0
     clipped: int = 0
 
@@ -308,7 +308,7 @@ class Relevance:
         """Return what a reward in each cell adds to the sum over rows of relevance × looks."""
         return self.weight * looks[self.cells.row] * (self.cells.row >= 0)
 
-    def effective(self, looks: FloatArray) -> float:
+    def effective_sample_size(self, looks: FloatArray) -> float:
         """Return the effective number of impressions in the sum over rows of relevance × looks."""
         adds = np.abs(self.added(looks))  # with β below -α, a click adds less than nothing
         # Not `@`: the threads of BLAS that a long product wakes then spin for a while.
@@ -362,7 +362,7 @@ def correct(
     unknown, lost = (int(cells.impressions[of].sum()) for of in (~known, known & ~usable))
     return Relevance(
         relevance=relevance, weight=weight, shown=shown, exposure=exposure, cells=cells, unknown=unknown,
-        uncorrected=lost, clip=least if clipped else 0.0, clipped=clipped,
+        without_propensity=lost, clip=least if clipped else 0.0, clipped=clipped,
     )  # fmt: skip
 
 

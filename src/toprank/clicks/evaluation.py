@@ -37,12 +37,12 @@ MIN_LISTS = 30  # that inform the propensities: with fewer, their errors are far
 _MIN_EFFECTIVE = 0.1  # of the impressions that count
 
 
-class SmallSampleWarning(UserWarning):
+class LowEffectiveSampleSizeWarning(UserWarning):
     """An estimate rests on a few impressions that weigh more than all others."""
 
 
 @dataclass(frozen=True, repr=False)
-class Estimates(Record):
+class OffPolicyEstimate(Record):
     """Metrics of a ranker as a log of clicks tells them; a session of the log counts once, whatever its query.
 
     Attributes:
@@ -52,20 +52,21 @@ class Estimates(Record):
         per_query: of each metric, a value for each query of the log that the data have.
         effective_sample_size: of each metric, how many impressions of equal weight would tell as much: (Σw)² / Σw², w
             being what a click of each impression adds to the estimate.
-        counted: of each metric, the impressions whose clicks add to the estimate at all.
+        contributing_impressions: of each metric, the impressions whose clicks add to the estimate at all.
         estimator: how.
         impressions: impressions that were used.
-        unseen: of each metric, the documents within its depth that were never shown at a position that tells something.
+        never_shown: of each metric, the documents within its depth that were never shown at a position that tells
+            something.
         ranked: of each metric, the documents within its depth.
         unknown: impressions of documents that the data do not have.
-        uncorrected: impressions at positions whose propensity is 0 or unknown.
+        without_propensity: impressions at positions whose propensity is 0 or unknown.
         confidence: confidence level of the intervals.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         clipped: impressions that were divided by it, since their own propensity is smaller.
         recency: how sessions were weighed by their age; None if all count alike.
         held_out: the latest sessions, if only these judge, in words; empty if all do.
-        contradiction: how documents that stood at several positions contradict the propensities, in words; empty if
-            they do not.
+        propensity_conflict: how documents that stood at several positions contradict the propensities, in words; empty
+            if they do not.
         informing_lists: effective number of lists that inform the propensities (`informing_lists`); None if these were
             given, or learned from features.
     """
@@ -74,19 +75,19 @@ class Estimates(Record):
     intervals: dict[str, Interval]
     per_query: dict[str, FloatArray]
     effective_sample_size: dict[str, float]
-    counted: dict[str, int]
+    contributing_impressions: dict[str, int]
     estimator: str
     impressions: int
-    unseen: dict[str, int]
+    never_shown: dict[str, int]
     ranked: dict[str, int]
     unknown: int
-    uncorrected: int
+    without_propensity: int
     confidence: float
     clip: float = 0.0
     clipped: int = 0
     recency: Recency | None = None
     held_out: str = ""
-    contradiction: str = ""
+    propensity_conflict: str = ""
     informing_lists: float | None = None
 
     @property
@@ -107,7 +108,7 @@ class Estimates(Record):
     def to_dict(self) -> dict[str, Any]:
         """For JSON; an end that is not known is None."""
         ends = {name: list(interval) for name, interval in self.intervals.items()}
-        words = {"held_out": self.held_out or None, "contradiction": self.contradiction or None}
+        words = {"held_out": self.held_out or None, "propensity_conflict": self.propensity_conflict or None}
         return super().to_dict() | {"intervals": to_json(ends)} | words
 
     def _columns(self) -> Mapping[str, Sequence[Any]]:
@@ -116,11 +117,12 @@ class Estimates(Record):
         return {
             "metric": list(self.mean), "estimate": list(self.mean.values()), "low": low, "high": high,
             "effective_sample_size": list(self.effective_sample_size.values()),
-            "counted": list(self.counted.values()), "unseen": [self.unseen[name] for name in self.mean],
+            "contributing_impressions": list(self.contributing_impressions.values()), "never_shown":
+            [self.never_shown[name] for name in self.mean],
         }  # fmt: skip
 
     @property
-    def doubts(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """Sentences about metrics whose estimate rests on a few impressions, on none, or on no click."""
         usual = 1.0 if self.recency is None else self.recency.effective / self.recency.sessions  # what age alone takes
         empty = [name for name, mean in self.mean.items() if mean == 0 and [*self.intervals[name]] == [0, 0]]
@@ -131,7 +133,7 @@ class Estimates(Record):
         sentences += [
             f"{name} rests on the regression alone: nothing that the ranker would show was ever shown at a position "
             "that counts, and the interval does not know that."
-            for name, size in self.counted.items()
+            for name, size in self.contributing_impressions.items()
             if size == 0 and name not in empty
         ]
         if self.informing_lists is not None and self.informing_lists < MIN_LISTS:
@@ -141,17 +143,18 @@ class Estimates(Record):
             )
         return sentences + [
             f"{name} rests on few impressions: {size:,.0f} of equal weight would say as much as the "
-            f"{self.counted[name]:,} that count. A few clicks far down the list decide it; a least propensity (clip) "
+            f"{self.contributing_impressions[name]:,} that count. A few clicks far down the list decide it; a least "
+            f"propensity (clip) "
             "or dr helps."
             for name, size in self.effective_sample_size.items()
-            if size < _MIN_EFFECTIVE * usual * self.counted[name]
+            if size < _MIN_EFFECTIVE * usual * self.contributing_impressions[name]
         ]
 
     def _parts(self) -> Sequence[Part]:
         rows = [
             (name, f"{mean:.4f}", bracketed(self.intervals[name].low, self.intervals[name].high, 4),
-             f"{self.effective_sample_size[name]:,.0f} of {self.counted[name]:,}",
-             f"{self.unseen[name]:,} of {self.ranked[name]:,}")
+             f"{self.effective_sample_size[name]:,.0f} of {self.contributing_impressions[name]:,}",
+             f"{self.never_shown[name]:,} of {self.ranked[name]:,}")
             for name, mean in self.mean.items()
         ]  # fmt: skip
         head = ("metric", "estimate", f"{percent(self.confidence)} interval", "effective impressions", "never shown")
@@ -166,21 +169,22 @@ class Estimates(Record):
         words = [f"Estimated from {self.impressions:,} impressions by {self.estimator}."]
         words += [f"Judged by {self.held_out}."] if self.held_out else []
         words += [] if self.recency is None else [str(self.recency)]
-        if any(self.unseen.values()):
+        if any(self.never_shown.values()):
             worth = "what the regression says" if self.estimator == "dr" else "nothing, so the estimate is too low"
             words.append(f"Documents that were never shown at a position that counts are taken to be worth {worth}.")
-        words += left_out(self.unknown, self.uncorrected) + clipped(self.clip, self.clipped, self.estimator)
-        return words + self.doubts + ([self.contradiction] if self.contradiction else [])
+        words += left_out(self.unknown, self.without_propensity) + clipped(self.clip, self.clipped, self.estimator)
+        return words + self.caveats + ([self.propensity_conflict] if self.propensity_conflict else [])
 
 
-def left_out(unknown: int, uncorrected: int) -> list[str]:
+def left_out(unknown: int, without_propensity: int) -> list[str]:
     """Sentences about impressions that do not count."""
     sentences = []
     if unknown:
         sentences.append(f"{unknown:,} impressions show documents that the data do not have; they were left out.")
-    if uncorrected:
+    if without_propensity:
         sentences.append(
-            f"{uncorrected:,} impressions stood at positions whose propensity is 0 or unknown; they were left out."
+            f"{without_propensity:,} impressions stood at positions whose propensity is 0 or unknown; they were left "
+            f"out."
         )
     return sentences
 
@@ -233,7 +237,7 @@ def evaluate(
     *,
     propensities: Any = None,
     **options: Unpack[OffPolicyOptions],
-) -> Estimates:
+) -> OffPolicyEstimate:
     """Estimate a ranker's metrics from a log of clicks on other lists.
 
     Args:
@@ -290,13 +294,13 @@ def evaluate(
     problem = "" if judged.curves is None else contradiction(judged.curves, evidence.log)
     estimate = replace(
         judged.estimates[""], recency=evidence.chosen.recency, held_out=evidence.chosen.held_out,
-        contradiction=problem,
+        propensity_conflict=problem,
         informing_lists=min((judged.informing_lists(each.name, "") for each in wanted), key=_or_infinity),
     )  # fmt: skip
     if problem:
         warn_user(problem, UnidentifiedWarning)
-    for doubt in estimate.doubts:
-        warn_user(doubt, SmallSampleWarning)
+    for caveat in estimate.caveats:
+        warn_user(caveat, LowEffectiveSampleSizeWarning)
     return estimate
 
 
@@ -330,7 +334,7 @@ class JudgedRankers:
     confidence: float
 
     @cached_property
-    def estimates(self) -> dict[str, Estimates]:
+    def estimates(self) -> dict[str, OffPolicyEstimate]:
         """The estimates of each ranker."""
         return {name: self._estimates_of(name) for name in self.ranks}
 
@@ -395,7 +399,7 @@ class JudgedRankers:
             part = self.evidence.reweighted(group_weights[group])
             return part.policy_values(self.correction, self.ranks, self.metrics).means
 
-    def _estimates_of(self, ranker: str) -> Estimates:
+    def _estimates_of(self, ranker: str) -> OffPolicyEstimate:
         parts, policies = self.policies.parts[ranker], self.policies
         number, known = list(self.ranks).index(ranker), next(iter(policies.relevance.values()))
 
@@ -403,14 +407,16 @@ class JudgedRankers:
             return self._interval(lambda means: means[number, place])
 
         intervals = {metric.name: interval(place) for place, metric in enumerate(self.metrics)}
-        return Estimates(
+        return OffPolicyEstimate(
             mean={name: float(of.value) for name, of in intervals.items()}, intervals=intervals,
             per_query={name: part.values for name, part in parts.items()},
-            effective_sample_size={name: part.effective for name, part in parts.items()},
-            counted={name: part.counted for name, part in parts.items()}, estimator=self.correction.name,
-            impressions=known.impressions, unseen={name: part.unseen for name, part in parts.items()},
+            effective_sample_size={name: part.effective_sample_size for name, part in parts.items()},
+            contributing_impressions={name: part.contributing_impressions for name, part in parts.items()},
+            estimator=self.correction.name,
+            impressions=known.impressions, never_shown={name: part.never_shown for name, part in parts.items()},
             ranked={name: part.ranked for name, part in parts.items()}, unknown=known.unknown,
-            uncorrected=known.uncorrected, confidence=self.confidence, clip=known.clip, clipped=known.clipped,
+            without_propensity=known.without_propensity, confidence=self.confidence, clip=known.clip,
+            clipped=known.clipped,
         )  # fmt: skip
 
 

@@ -203,7 +203,7 @@ class Interleaving(Record):
         return [self.summary, table]
 
 
-def interleaving(
+def analyze_interleaving(
     log: ClickLog,
     *,
     a: npt.ArrayLike | None = None,
@@ -225,7 +225,7 @@ def interleaving(
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     >>> log = ClickLog.of(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=["new", "old", "new", "old"])
-    >>> preferred = interleaving(log)
+    >>> preferred = analyze_interleaving(log)
     >>> preferred.names, preferred.wins, preferred.losses
     (('new', 'old'), 2, 0)
     """

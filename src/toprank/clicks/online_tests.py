@@ -37,7 +37,7 @@ _LEAST = 30  # units of each arm, below which nothing is said: means of fewer ar
 
 
 @dataclass(frozen=True, repr=False)
-class Release(Record):
+class OnlineTestResult(Record):
     """What two models bring to users, and whether users were dealt out as planned.
 
     Attributes:
@@ -48,10 +48,10 @@ class Release(Record):
         interval: interval of the difference, new less current; it holds at all looks at once.
         units: number of units of each model; of interleaved lists, how many each model began.
         shares: the planned shares of the units.
-        ratio_p: p of the units under the shares, at all looks at once.
-        crossed: units that were in several arms; they are left out.
-        left_out: sessions of no arm, or of a plan that is no longer, in words and how often.
-        doubts: sentences on what the difference is of.
+        srm_p: p of the units under the shares, at all looks at once.
+        in_both_arms: units that were in several arms; they are left out.
+        dropped: sessions of no arm, or of a plan that is no longer, in words and how often.
+        caveats: sentences on what the difference is of.
     """
 
     names: tuple[str, str]
@@ -61,15 +61,15 @@ class Release(Record):
     interval: Interval
     units: tuple[int, int]
     shares: tuple[float, float]
-    ratio_p: float
-    crossed: int
-    left_out: dict[str, int]
-    doubts: tuple[str, ...] = ()
+    srm_p: float
+    in_both_arms: int
+    dropped: dict[str, int]
+    caveats: tuple[str, ...] = ()
 
     @property
-    def broken(self) -> bool:
+    def has_sample_ratio_mismatch(self) -> bool:
         """Whether units were not dealt out as planned."""
-        return self.ratio_p < _BROKEN or self.crossed > _BROKEN * sum(self.units)
+        return self.srm_p < _BROKEN or self.in_both_arms > _BROKEN * sum(self.units)
 
     @property
     def difference(self) -> float:
@@ -80,15 +80,18 @@ class Release(Record):
     def summary(self) -> str:
         """One sentence: whether the new model brings more, and if not, why that cannot be said."""
         new, current = self.names
-        if self.ratio_p < _BROKEN:
+        if self.srm_p < _BROKEN:
             what = "began" if self.unit == "list" else "have"
             return (
                 f"The assignment is broken, so the difference says nothing: {new} and {current} {what} "
                 f"{self.units[0]:,} and {self.units[1]:,} {self._units}, planned as {self.shares[0]:.1%} and "
-                f"{self.shares[1]:.1%} (p = {self.ratio_p:.2g})."
+                f"{self.shares[1]:.1%} (p = {self.srm_p:.2g})."
             )
-        if self.broken:
-            return f"The assignment is broken, so the difference says nothing: {self.crossed:,} keys were in both arms."
+        if self.has_sample_ratio_mismatch:
+            return (
+                "The assignment is broken, so the difference says nothing: "
+                f"{self.in_both_arms:,} keys were in both arms."
+            )
         low, high = self.interval
         if not np.isfinite(low):
             return f"It is too early to say anything: each side needs at least {_LEAST} {self._units}."
@@ -111,16 +114,16 @@ class Release(Record):
             "summary": self.summary, "names": list(self.names), "metric": self.metric, "unit": self.unit,
             "means": json_numbers(list(self.means)), "difference": self.interval.to_dict(),
             "confidence": self.interval.confidence, "units": list(self.units), "shares": list(self.shares),
-            "ratio_p": self.ratio_p, "broken": self.broken, "crossed": self.crossed, "left_out": self.left_out,
-            "doubts": list(self.doubts),
+            "srm_p": self.srm_p, "has_sample_ratio_mismatch": self.has_sample_ratio_mismatch,
+            "in_both_arms": self.in_both_arms, "dropped": self.dropped, "caveats": list(self.caveats),
         }  # fmt: skip
 
     def _columns(self) -> dict[str, Sequence[Any]]:
         low, high = self.interval
         return {
             "new": [self.names[0]], "current": [self.names[1]], "metric": [self.metric], "unit": [self.unit],
-            "difference": [self.difference], "low": [low], "high": [high], "ratio_p": [self.ratio_p],
-            "broken": [self.broken],
+            "difference": [self.difference], "low": [low], "high": [high], "srm_p": [self.srm_p],
+            "has_sample_ratio_mismatch": [self.has_sample_ratio_mismatch],
         }  # fmt: skip
 
     def _parts(self) -> Sequence[Part]:
@@ -134,18 +137,20 @@ class Release(Record):
         ends = bracketed(low, high, 4) if np.isfinite(low) else "not known"
         difference = "not known" if np.isnan(self.difference) else f"{self.difference:+.4f}"
         sentence = f"Difference per {self.unit}: {difference}, {ends} at {percent(self.interval.confidence)}"
-        left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.left_out.items()]
+        left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.dropped.items()]
         table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
         return [
             self.summary,
             table,
-            f"{sentence}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.",
-            *self.doubts,
+            f"{sentence}, whenever you look. Sample ratio: p = {self.srm_p:.2g}.",
+            *self.caveats,
             *left,
         ]
 
 
-def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95) -> Release:
+def ab_test(
+    log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95
+) -> OnlineTestResult:
     """Compare the arms of a split: what they bring to each key, all its sessions together.
 
     Args:
@@ -159,9 +164,9 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
     >>> log = ClickLog.of(["q"] * n, ["a"] * n, [1] * n, np.arange(n) % 3 == 0, session=np.arange(n),
     ...                   arm=arm, share=np.where(arm == "new", 0.25, 0.75), user=np.arange(n))
-    >>> release = ab(log)
-    >>> release.names, release.units, release.broken, release.interval.low < 0 < release.interval.high
-    (('new', 'old'), (100, 300), False, True)
+    >>> result = ab_test(log)
+    >>> result.names, result.units, result.has_sample_ratio_mismatch
+    (('new', 'old'), (100, 300), False)
     """
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
@@ -175,13 +180,13 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
             "as a service with a split logs them for requests with a key."
         )
     arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
-    left_out: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     assigned = arm != ""
-    left_out["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
+    dropped["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
     if not assigned.any():
         raise DataError("No session of the log belongs to an arm of a split.")
     assigned, earlier = _of_last_plan(log, assigned, arm, share)
-    left_out["sessions of an earlier plan, with other shares"] = earlier
+    dropped["sessions of an earlier plan, with other shares"] = earlier
     names = _arms_of(arm[assigned], share[assigned], arms)
     compared = assigned & np.isin(arm, names)
     others = 1 - sum({name: float(part) for name, part in zip(arm[assigned], share[assigned], strict=True)}.values())
@@ -195,8 +200,8 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     new, current = (total[in_arm[side] & ~crossed] for side in (0, 1))
     counts = len(new), len(current)
     shares = (planned[0] / sum(planned), planned[1] / sum(planned))
-    left_out = {words: count for words, count in left_out.items() if count}
-    return Release(
+    dropped = {words: count for words, count in dropped.items() if count}
+    return OnlineTestResult(
         names=names,
         metric=metric,
         unit="key",
@@ -204,10 +209,10 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
         interval=_difference(new, current, confidence),
         units=counts,
         shares=shares,
-        ratio_p=sample_ratio_p(counts[0], sum(counts), shares[0]),
-        crossed=int(crossed.sum()),
-        left_out=left_out,
-        doubts=_of_versions(log, compared, arm, names),
+        srm_p=sample_ratio_p(counts[0], sum(counts), shares[0]),
+        in_both_arms=int(crossed.sum()),
+        dropped=dropped,
+        caveats=_of_versions(log, compared, arm, names),
     )
 
 
@@ -295,7 +300,7 @@ def _variance(n: Any, m: Any, of_new: Any, of_current: Any) -> Any:
     return np.maximum(of_new / n + of_current / m, of_both / n + of_both / m)
 
 
-def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
+def interleaving_test(log: ClickLog, *, confidence: float = 0.95) -> OnlineTestResult:
     """Compare two models whose lists were interleaved by team draft: clicks of each one's documents, per list.
 
     The interval is over queries, for lists of one query are no independent witnesses. That a coin decided who began is
@@ -307,11 +312,11 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     """
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
-    left_out: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     if "team" in log.columns:
         mixed = np.asarray(log.columns["team"][log.offsets[:-1]] != "")
         if mixed.any() and not mixed.all():
-            left_out["lists that were not interleaved"] = int((~mixed).sum())
+            dropped["lists that were not interleaved"] = int((~mixed).sum())
             log = log.select(mixed)
     names, votes = teams_of(log)
     clicks = [sums(log.session, log.clicks & (votes == side), log.n_sessions) for side in (1, -1)]
@@ -330,7 +335,7 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
         )
     detail = "normal mixture over queries, at all looks at once"
     interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
-    return Release(
+    return OnlineTestResult(
         names=names,
         metric="click",
         unit="list",
@@ -338,7 +343,7 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
         interval=interval,
         units=counts,
         shares=(0.5, 0.5),
-        ratio_p=sample_ratio_p(counts[0], sum(counts), 0.5),
-        crossed=0,
-        left_out=left_out,
+        srm_p=sample_ratio_p(counts[0], sum(counts), 0.5),
+        in_both_arms=0,
+        dropped=dropped,
     )

@@ -66,12 +66,12 @@ class PolicyValue:
     within: BoolArray
 
     @cached_property
-    def effective(self) -> float:
+    def effective_sample_size(self) -> float:
         """Effective number of impressions."""
-        return self.known.effective(self.looks)
+        return self.known.effective_sample_size(self.looks)
 
     @property
-    def counted(self) -> int:
+    def contributing_impressions(self) -> int:
         """Number of impressions whose clicks add to the metric."""
         return int(self.known.cells.impressions[self.known.added(self.looks) > 0].sum())
 
@@ -81,7 +81,7 @@ class PolicyValue:
         return int(self.within.sum())
 
     @property
-    def unseen(self) -> int:
+    def never_shown(self) -> int:
         """Number of documents within the depth that were never shown at a position that counts."""
         return int((self.within & (self.known.shown == 0)).sum())
 

@@ -26,13 +26,13 @@ from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.evaluation import judge
 from toprank.clicks.evidence import Evidence, PropensitySource, bind
 from toprank.clicks.intervention_harvesting import HARVESTED
-from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedWarning, check_log, sums
 from toprank.clicks.policies import Metric, ranks_of
 from toprank.clicks.recency import ChosenSessions, SessionOptions, Sessions, options_of
 from toprank.clicks.simulation import relevance_of
 from toprank.clicks.training_losses import TrainingLosses, with_loss, with_positions
-from toprank.clicks.training_result import Trained
+from toprank.clicks.training_overlap import TrainingOverlap
+from toprank.clicks.training_result import ClickTrainingResult
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData, check_data
@@ -79,10 +79,10 @@ class TrainingOptions(SessionOptions, total=False):
     context: Context | None
     clip: float | None
     regression: Any
-    within: float
+    max_exposure_ratio: float
     reward: str
-    approximate: bool
-    full: bool
+    allow_biased_loss: bool
+    full_information: bool
     folds: int
 
 
@@ -93,10 +93,10 @@ class _TrainingSettings:
     context: Context | None = None
     clip: float | None = None
     regression: Any = None
-    within: float = 1.5
+    max_exposure_ratio: float = 1.5
     reward: str = "click"
-    approximate: bool = False
-    full: bool = False
+    allow_biased_loss: bool = False
+    full_information: bool = False
     folds: int = 5
 
     def check(self, correction: str) -> None:
@@ -104,9 +104,9 @@ class _TrainingSettings:
         known = (*CORRECTIONS, "safe", "position")
         if correction not in known:
             raise UnknownNameError("correction", correction, known)
-        check_flag("approximate", self.approximate)
-        check_flag("full", self.full)
-        check_number("within", self.within, least=1)
+        check_flag("allow_biased_loss", self.allow_biased_loss)
+        check_flag("full_information", self.full_information)
+        check_number("max_exposure_ratio", self.max_exposure_ratio, least=1)
         check_whole("folds", self.folds, 0)
         if self.folds == 1:
             raise DataError("folds must be 2 or more, or 0 to hold nothing out.")
@@ -125,19 +125,20 @@ def train(
     *,
     valid: RankingData | None = None,
     **options: Unpack[TrainingOptions],
-) -> Trained:
+) -> ClickTrainingResult:
     """Train a ranker on clicks; the naive ranker, on the rates of clicks as they are, is trained beside it.
 
     Args:
         ranker: unfitted; its loss must be linear in the gains (Squared, QuerySquared, Multicategory, LambdaLoss with
             ``arp1``), or have such a form (ListNet, XENDCG: Multicategory; Logistic: ``arp1``).
         log: sessions of queries of `data`.
-        data: documents with features; their labels are not looked at, but for `full`. Those of the log that they do not
-            have are left out and counted, and so are those of the data that were never shown (but not under ``dr``).
+        data: documents with features; their labels are not looked at, except for `full_information`. Those of the log
+            that they do not have are left out and counted, and so are those of the data that were never shown (but not
+            under ``dr``).
         correction: ``none``, ``ips``, ``snips``, ``affine``, ``dr`` (see `toprank.clicks.corrections`), or ``safe``:
-            ``affine``, under a loss of its own that gains nothing where a document gets more than `within` times more
-            or less exposure than it had (`toprank.losses.SafeDCG`); or ``position``, for trees: a term for each
-            position inside a softmax loss of the clicks, dropped where they score and kept as
+            ``affine``, under a loss of its own that gains nothing where a document gets more than `max_exposure_ratio`
+            times more or less exposure than it had (`toprank.losses.SafeDCG`); or ``position``, for trees: a term for
+            each position inside a softmax loss of the clicks, dropped where they score and kept as
             ``ranker.training_["clicks"]["position_biases"]``.
         propensities: one for each position, from the first on; α and β as two rows; what `propensities` gave, or a
             fitted PBM; None or the name of a method: found from the log (``dual`` and ``regression-em`` learn them with
@@ -148,15 +149,17 @@ def train(
             are given, 10/√sessions where they are found from the log, and under ``dr``.
         regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
             linear regression on the corrected clicks of other queries.
-        within: the factor of ``safe`` by which exposure may differ from the log's.
+        max_exposure_ratio: the factor of ``safe`` by which exposure may differ from the log's.
         reward: what the ranker is to bring to the top: ``click``, or the column ``value`` of the log.
-        approximate: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
-        full: train it on the labels of `data` too, beside: full information, which more clicks should lead to.
+        allow_biased_loss: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
+        full_information: train it on the labels of `data` too, beside: full information, which more clicks should lead
+            to.
         valid: labeled data: for what the ranker chooses on such data, and to compare the rankers on.
         folds: into how many parts queries are cut to compare the rankers: each part is ranked by rankers that were
             trained on the sessions of the others, so that training costs so many times more; 0: no such comparison. The
             rankers that are returned are trained on all sessions. The comparison uses propensities estimated from the
-            held-out sessions, and the given ones only if these sessions do not identify them (`Trained.unchecked`).
+            held-out sessions, and the given ones only if these sessions do not identify them
+            (`ClickTrainingResult.shared_propensities_reason`).
         by: a column of the log with times, such as ``time``: hold out the latest sessions instead. They compare the
             rankers, none of which learns from them, so that `launch` may judge by the same.
         holdout: the share of sessions to hold out.
@@ -175,7 +178,7 @@ def train(
     settings, sessions = options_of("train", options, TrainingOptions, _TrainingSettings, Sessions)
     settings.check(correction)
     chosen = sessions.training(log)
-    losses = TrainingLosses.of(ranker, correction, settings.approximate, settings.within)
+    losses = TrainingLosses.from_ranker(ranker, correction, settings.allow_biased_loss, settings.max_exposure_ratio)
     _check_reward(settings, correction, losses)
     task = _Task(ranker, correction, settings, losses, valid)
     material = task.material(chosen, data, propensities)
@@ -186,15 +189,17 @@ def train(
     _remember(fits.rankers, chosen)
     comparison = _compare(task, material, fits, curves)
     metrics, valid_gains = _by_labels(fits.rankers, valid)
-    return Trained(
+    return ClickTrainingResult(
         ranker=fits.rankers["naive" if correction == "none" else correction], naive=fits.rankers["naive"],
-        full=fits.rankers.get(_FULL), correction=correction, curves=curves, data=fits.part,
+        full_information=fits.rankers.get(_FULL), correction=correction, curves=curves, data=fits.part,
         loss=(losses.own or losses.plain, losses.requested), assumption=_ASSUMED[correction],
-        approximate=losses.is_soft and losses.own is None, estimates=comparison.estimates, metrics=metrics,
+        uses_biased_loss=losses.is_soft and losses.own is None, estimates=comparison.estimates, metrics=metrics,
         counts=_counts(fits, material.evidence), gains=comparison.gains, valid_gains=valid_gains,
         folds=settings.folds if chosen.cut is None else 0, clip=fits.relevance.clip,
-        not_compared=comparison.missing, reward=settings.reward, recency=chosen.recency, held_out=chosen.held_out,
-        contradiction=_contradiction(curves, correction, chosen), unchecked=comparison.unchecked,
+        no_comparison_reason=comparison.missing, reward=settings.reward, recency=chosen.recency,
+        held_out=chosen.held_out,
+        propensity_conflict=_propensity_conflict(curves, correction, chosen),
+        shared_propensities_reason=comparison.shared_propensities_reason,
     )  # fmt: skip
 
 
@@ -205,7 +210,7 @@ def _refuse_unrewarded(log: ClickLog, reward: str) -> None:
         raise DataError(f"No document of the log {needed}; nothing can be learned from it.")
 
 
-def _contradiction(curves: Curves | None, correction: str, chosen: ChosenSessions) -> str:
+def _propensity_conflict(curves: Curves | None, correction: str, chosen: ChosenSessions) -> str:
     """Return how the log, or else its held-out sessions, contradict the propensities; empty if they do not."""
     if curves is None or correction == "none":
         return ""
@@ -218,7 +223,7 @@ def _remember(rankers: Mapping[str, Any], chosen: ChosenSessions) -> None:
     facts: dict[str, Any] = {"sessions": log.n_sessions, "impressions": log.n_impressions}
     if recency is not None:
         facts |= {"half_life": recency.half_life, "window": recency.window}
-    known = KnownSessions.of(log)
+    known = TrainingOverlap.from_log(log)
     if known is not None:
         facts["known"] = known.plain()
     for name, ranker in rankers.items():
@@ -235,8 +240,8 @@ def _check_reward(settings: _TrainingSettings, correction: str, losses: Training
         raise DataError("correction='position' learns from clicks, not values; use 'affine' or another for values.")
     if losses.is_soft:
         raise DataError("The approximation clips relevance to [0, 1], which does not suit values; choose another loss.")
-    if settings.full:
-        raise DataError("Training on labels (full) compares with clicks; labels say nothing about values.")
+    if settings.full_information:
+        raise DataError("Training on labels (full_information) compares with clicks; labels say nothing about values.")
 
 
 def _refuse_cells(curves: Curves | None, correction: str) -> None:
@@ -300,7 +305,7 @@ class _Task(NamedTuple):
             chosen.log, data, reward=settings.reward, propensities=propensities, context=settings.context,
             ranker=self.ranker, regression=settings.regression if self.correction == "dr" else None,
         )  # fmt: skip
-        return _Material(replace(evidence, chosen=chosen), _liked(data) if settings.full else None)
+        return _Material(replace(evidence, chosen=chosen), _liked(data) if settings.full_information else None)
 
     def fit(self, material: _Material) -> _Fits:
         """Fit the ranker that was asked for, the naive one, and that of full information."""
@@ -362,7 +367,7 @@ def _counts(fits: _Fits, evidence: Evidence) -> dict[str, int]:
     shown_queries = evidence.asked & (queries.sum(known.shown) > 0)
     return {
         "impressions": known.impressions, "documents": int(np.isfinite(known.relevance).sum()),
-        "unknown": known.unknown, "uncorrected": known.uncorrected, "clipped": known.clipped,
+        "unknown": known.unknown, "without_propensity": known.without_propensity, "clipped": known.clipped,
         "never_shown": int(((known.shown == 0) & queries.spread(shown_queries)).sum()),
         "negative": int((fits.part.labels < 0).sum()),
         "clickless_sessions": int((evidence.log.session_clicks == 0).sum()),
@@ -372,20 +377,22 @@ def _counts(fits: _Fits, evidence: Evidence) -> dict[str, int]:
 def _liked(data: RankingData) -> RankingData:
     """The labels as relevance from 0 to 1, as clicks estimate it."""
     if not data.judged.all():
-        raise DataError("Training on labels (full) needs a label for every document, but not all are judged.")
+        raise DataError(
+            "Training on labels (full_information) needs a label for every document, but not all are judged."
+        )
     return data.replace(labels=relevance_of(data))
 
 
 class _HeldOutComparison(NamedTuple):
     """DCG estimates by ranker and gains over the naive ranker, from held-out clicks.
 
-    `missing` says why there are none; `unchecked` says why the propensities are those of the training.
+    `missing` says why there are none; `shared_propensities_reason` says why the propensities are those of the training.
     """
 
     estimates: dict[str, Interval]
     gains: dict[str, Interval]
     missing: str = ""
-    unchecked: str = ""
+    shared_propensities_reason: str = ""
 
 
 def _compare(task: _Task, material: _Material, fits: _Fits, curves: Curves | None) -> _HeldOutComparison:
@@ -448,13 +455,13 @@ def _compared(
     task: _Task, scores: Mapping[str, FloatArray], evidence: Evidence, curves: Curves | None
 ) -> _HeldOutComparison:
     """Compare rankings by these scores on the clicks, without clipping, whose bias could favor one side."""
-    evidence, unchecked = _with_own_propensities(evidence, curves)
+    evidence, shared_propensities_reason = _with_own_propensities(evidence, curves)
     ranks = {name: ranks_of(values, evidence.data) for name, values in scores.items()}
     metric = _METRICS[task.settings.reward]
     judged = judge(evidence, [Correction("snips", 0.0)], ranks, [Metric.of(metric)])["snips"]
     estimates = {name: estimate.intervals[metric] for name, estimate in judged.estimates.items()}
     gains = {name: judged.gain(name, "naive", metric) for name in ranks if name != "naive"}
-    return _HeldOutComparison(estimates, gains, unchecked=unchecked)
+    return _HeldOutComparison(estimates, gains, shared_propensities_reason=shared_propensities_reason)
 
 
 def _with_own_propensities(evidence: Evidence, curves: Curves | None) -> tuple[Evidence, str]:

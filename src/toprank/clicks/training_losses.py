@@ -32,8 +32,10 @@ class TrainingLosses(NamedTuple):
     own: Loss | None
 
     @classmethod
-    def of(cls, ranker: Any, correction: str, approximate: bool, within: float) -> TrainingLosses:
-        """Return the losses of a training; `within` is the factor of ``safe``."""
+    def from_ranker(
+        cls, ranker: Any, correction: str, allow_biased_loss: bool, max_exposure_ratio: float
+    ) -> TrainingLosses:
+        """Return the losses of a training; `max_exposure_ratio` is the factor of ``safe``."""
         if not isinstance(ranker, Ranker) or not hasattr(ranker, "loss"):
             raise DataError(
                 f"{type(ranker).__name__} has no loss to train under; give a LinearRanker, a TreeRanker, a "
@@ -42,8 +44,8 @@ class TrainingLosses(NamedTuple):
         requested = make_loss(ranker.loss)
         own: Loss | None = None
         if correction in ("safe", "position"):
-            own = SafeDCG(within) if correction == "safe" else Multicategory(gain=None)
-        return cls(requested, _usable_loss(requested, correction, approximate), own)
+            own = SafeDCG(max_exposure_ratio) if correction == "safe" else Multicategory(gain=None)
+        return cls(requested, _usable_loss(requested, correction, allow_biased_loss), own)
 
     @property
     def is_soft(self) -> bool:
@@ -51,14 +53,16 @@ class TrainingLosses(NamedTuple):
         return not self.plain.traits.linear_in_gain
 
 
-def _usable_loss(requested: Loss, correction: str, approximate: bool) -> Loss:
-    """Return the training loss. It must be linear in the gains, since labels are estimates, unless `approximate`."""
+def _usable_loss(requested: Loss, correction: str, allow_biased_loss: bool) -> Loss:
+    """Return the training loss. It must be linear in the gains, since labels are estimates, unless
+    `allow_biased_loss`.
+    """
     name = type(requested).__name__
     if requested.traits.linear_in_gain:
         own = {field.name for field in fields(requested)}
         changes = {option: None for option in ("gain", "max_grade") if option in own}
         return replace(requested, **changes)
-    if approximate:
+    if allow_biased_loss:
         if requested.traits.space == "class":
             raise DataError(f"{name} takes grades as classes, which estimates of relevance are not. Choose Squared.")
         return requested
@@ -70,7 +74,7 @@ def _usable_loss(requested: Loss, correction: str, approximate: bool) -> Loss:
         f"{name} is not linear in the gains, so clicks that are right in expectation would train it with a bias. "
         "Choose Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or accept the "
         "approximation, which trains it on relevance clipped to [0, 1]:",
-        remedy=Remedy("{approximate}.", approximate=True),
+        remedy=Remedy("{allow_biased_loss}.", allow_biased_loss=True),
     )
 
 

@@ -20,24 +20,24 @@ from toprank.losses import Loss
 from toprank.rankers.base import Ranker
 from toprank.significance import Interval
 
-_OPTIONAL_WORDS = ("not_compared", "held_out", "contradiction", "unchecked")
+_OPTIONAL_WORDS = ("no_comparison_reason", "held_out", "propensity_conflict", "shared_propensities_reason")
 
 
 @dataclass(frozen=True, repr=False)
-class Trained(Record):
+class ClickTrainingResult(Record):
     """A ranker trained on clicks, and the naive one.
 
     Attributes:
         ranker: trained on corrected clicks.
         naive: the same ranker trained on the rates of clicks as they are.
-        full: the same ranker trained on the labels of the data, where it was asked for.
+        full_information: the same ranker trained on the labels of the data, where it was asked for.
         correction: how clicks were corrected.
         curves: α and β of the positions; None where none were needed.
         data: what `ranker` was trained on: documents with their corrected relevance as labels, queries weighted by
             their sessions.
         loss: what it was trained under, and the loss it stands for.
         assumption: what would have to hold for the correction to be right.
-        approximate: whether the loss is not linear in the gains.
+        uses_biased_loss: whether the loss is not linear in the gains.
         estimates: of each ranker by name, DCG@10 of the documents that were shown, by ``snips``, where rankers that saw
             no session of a query rank it: those of its kind that were trained on the other queries' sessions. Empty
             where the log cannot tell.
@@ -47,27 +47,27 @@ class Trained(Record):
         counts: impressions, those that were left out and why, those divided by the least propensity, documents, those
             never shown, sessions without clicks, labels below 0.
         folds: into how many parts the queries were cut, each held out once; 0: nothing was held out.
-        not_compared: why there are no `estimates`, as a sentence; empty where there are.
+        no_comparison_reason: why there are no `estimates`, as a sentence; empty where there are.
         reward: what was learned, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         recency: how sessions were weighed by their age; None if all count alike.
         held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty
             where parts of the queries were held out in turn.
-        contradiction: how documents shown at several positions contradict the propensities, as a sentence; empty if
-            they do not. A contradiction blocks the choice of the debiased ranker.
-        unchecked: why the comparison uses the propensities that trained the ranker, as a sentence; empty if it uses
-            propensities estimated from the held-out sessions.
+        propensity_conflict: how documents shown at several positions contradict the propensities, as a sentence; empty
+            if they do not. A contradiction blocks the choice of the debiased ranker.
+        shared_propensities_reason: why the comparison uses the propensities that trained the ranker, as a sentence;
+            empty if it uses propensities estimated from the held-out sessions.
     """
 
     ranker: Ranker
     naive: Ranker
-    full: Ranker | None
+    full_information: Ranker | None
     correction: str
     curves: Curves | None
     data: RankingData
     loss: tuple[Loss, Loss]
     assumption: str
-    approximate: bool
+    uses_biased_loss: bool
     estimates: dict[str, Interval]
     metrics: dict[str, Interval]
     counts: dict[str, int]
@@ -75,21 +75,21 @@ class Trained(Record):
     valid_gains: dict[str, Interval] = field(default_factory=dict)
     folds: int = 0
     clip: float = 0.0
-    not_compared: str = ""
+    no_comparison_reason: str = ""
     reward: str = "click"
     recency: Recency | None = None
     held_out: str = ""
-    contradiction: str = ""
-    unchecked: str = ""
+    propensity_conflict: str = ""
+    shared_propensities_reason: str = ""
 
     @property
     def choice(self) -> str:
         """The ranker to take: the debiased one if it is shown to be better, otherwise the naive one.
 
         Held-out clicks decide; without them, the labels of `valid` do. If the log contradicts the propensities
-        (`contradiction`), the choice is the naive ranker.
+        (`propensity_conflict`), the choice is the naive ranker.
         """
-        if self.contradiction:
+        if self.propensity_conflict:
             return "naive"
         gain = (self.gains or self.valid_gains).get(self.correction)
         return self.correction if gain is not None and gain.low > 0 else "naive"
@@ -97,10 +97,10 @@ class Trained(Record):
     @property
     def status(self) -> int:
         """The exit status of the command: 5 if a contradiction blocks the choice, otherwise 0."""
-        return BLOCKED if self.contradiction else 0
+        return BLOCKED if self.propensity_conflict else 0
 
     json_hidden = frozenset({
-        "ranker", "naive", "full", "curves", "data", "loss", "estimates", "gains", "metrics", "valid_gains",
+        "ranker", "naive", "full_information", "curves", "data", "loss", "estimates", "gains", "metrics", "valid_gains",
     })  # fmt: skip
     json_properties = ("summary", "choice")
 
@@ -111,7 +111,7 @@ class Trained(Record):
             by: {name: interval.to_dict() for name, interval in of.items()} or None
             for by, of in self._comparisons().items()
         }
-        losses = {"loss": str(self.loss[0]), "asked": str(self.loss[1])}
+        losses = {"loss": str(self.loss[0]), "requested_loss": str(self.loss[1])}
         return super().to_dict() | losses | words | numbers
 
     @property
@@ -129,7 +129,7 @@ class Trained(Record):
             words.append(str(self.recency))
         if self.held_out:
             words.append(f"Held out: {self.held_out}; neither ranker learned from them.")
-        if self.approximate:
+        if self.uses_biased_loss:
             words.append(
                 f"An approximation: {type(requested).__name__} is not linear in the gains, so estimates of relevance "
                 "were clipped to [0, 1] and used as labels. Noise in the clicks becomes a bias, which shrinks as "
@@ -143,8 +143,8 @@ class Trained(Record):
             )
         if self.curves is not None and self.curves.layout is not None:
             words.append(self.curves.layout.sentence)
-        words += [self.contradiction] if self.contradiction else []
-        words += left_out(counts["unknown"], counts["uncorrected"])
+        words += [self.propensity_conflict] if self.propensity_conflict else []
+        words += left_out(counts["unknown"], counts["without_propensity"])
         words += clipped(self.clip, counts["clipped"], self.correction)
         if counts["never_shown"]:
             known = "taken to be worth what the regression says" if self.correction == "dr" else "left out"
@@ -166,9 +166,9 @@ class Trained(Record):
             for where, metric, gain in comparisons
         ]
         if not self.gains:
-            words.append(f"The clicks cannot compare the models: {self.not_compared}")
-        words += [self.unchecked] if self.unchecked else []
-        if self.contradiction:
+            words.append(f"The clicks cannot compare the models: {self.no_comparison_reason}")
+        words += [self.shared_propensities_reason] if self.shared_propensities_reason else []
+        if self.propensity_conflict:
             words.append(
                 "The choice is the naive model, because the log contradicts the propensities. Without given "
                 "propensities, they are estimated from the log."

@@ -10,7 +10,7 @@ from toprank.clicks.checking import LogReport
 from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.intervention_harvesting import Graph
 from toprank.clicks.model_comparison import ComparedModels
-from toprank.clicks.training_result import Trained
+from toprank.clicks.training_result import ClickTrainingResult
 from toprank.display.pictures import Chart, Line, curves
 from toprank.display.svg import WIDTH, Markup, color, figure, join, tag, title
 from toprank.errors import count_of
@@ -92,7 +92,7 @@ def _surprise(models: ComparedModels) -> list[Markup]:
     return [legend(styles), side_by_side(panel("Perplexity by rank", drawn))]
 
 
-def rankers_section(done: Trained) -> Section:
+def rankers_section(done: ClickTrainingResult) -> Section:
     """Naive against debiased against full information, and what the clicks were corrected by."""
     outcome = sentences(part for part in done._parts() if isinstance(part, str))
     headings = {
@@ -130,7 +130,7 @@ def _of_contexts(propensities: ContextPropensities) -> Markup:
     return join([side_by_side(*drawn), *tables])
 
 
-def _corrected_by(done: Trained) -> Markup:
+def _corrected_by(done: ClickTrainingResult) -> Markup:
     assert done.curves is not None
     slope, layout = done.curves.slope, done.curves.layout
     if layout is None:

@@ -1,33 +1,35 @@
-"""The page of `toprank launch`: the decision, what it goes by, what changes for users, and what else is known."""
+"""The page of `toprank launch-report`: the decision, what it goes by, what changes for users, and what else is
+known.
+"""
 
 from __future__ import annotations
 
-from toprank.clicks import Launch
-from toprank.clicks.launch_report import SLICES_REMARK
-from toprank.clicks.reordering import AffectedQuery
+from toprank.clicks import LaunchReport
+from toprank.clicks.launch_result import SLICES_REMARK
+from toprank.clicks.ranking_changes import AffectedQuery
 from toprank.display.svg import Markup, join, tag
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import panel, plain_table, sentences, side_by_side
 
 
-def launch_page(launch: Launch, name: str) -> str:
+def launch_page(launch: LaunchReport, name: str) -> str:
     """The whole page as text."""
     remark = (
         "Both models are judged by the same clicks. Bars are intervals of the difference over queries. The decision is "
         "to launch if the deciding interval lies above 0, whatever documents that were never shown are worth."
     )
-    grounds = sentences(launch.grounds)
-    drawn = [] if launch.no_answer else [side_by_side(panel("New less current", launch.plot().figure()))]
+    rationale = sentences(launch.rationale)
+    drawn = [] if launch.undecided_reason else [side_by_side(panel("New less current", launch.plot().figure()))]
     sections: list[Section] = [
-        ("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), grounds]))
+        ("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), rationale]))
     ]
     if len(launch.candidates) > 1:
         words = "The page is on the new ranker with the largest difference. The intervals hold for all together."
         sections.append(("candidates", "New rankers", words, plain_table(launch.candidates_table(), "New rankers")))
     if launch.slices:
         sections.append(("slices", "Slices", SLICES_REMARK, plain_table(launch.slices_table(), "Slices")))
-    lists = join([_side_by_side(affected) for affected in launch.reordered.affected])
-    sections.append(("users", "What changes for users", str(launch.reordered), lists))
+    lists = join([_side_by_side(affected) for affected in launch.ranking_changes.affected])
+    sections.append(("users", "What changes for users", str(launch.ranking_changes), lists))
     if launch.offline is not None:
         sections.append(("labels", "By labels", "", tag("p", launch.offline.summary)))
     if launch.drift is not None:

@@ -1,7 +1,7 @@
 """One list of two models by team draft (`toprank.clicks.interleaved`); its clicks say which of them users prefer.
 
 A list is not remembered: its signed id holds the team of each document (`impressions.py`), so any replica with the same
-secret takes events on it. `toprank.clicks.interleaving` and `toprank clicks interleave` evaluate the log.
+secret takes events on it. `toprank.clicks.analyze_interleaving` and `toprank clicks interleaving` evaluate the log.
 """
 
 from __future__ import annotations

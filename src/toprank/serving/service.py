@@ -94,7 +94,7 @@ class Service:
         word = (options.secret or secrets.token_hex(32)).encode()
         self._interleaving = None if options.interleave is None else _interleaved(options.interleave, word)
         journal = None if options.files is None else Journal(options.files, self.counters, self.log)
-        self._recorder = Recorder(journal, Seal((), word), self.counters, options.event_days, exploration)
+        self._recorder = Recorder(journal, Seal((), word), self.counters, options.max_event_age_days, exploration)
         if options.secret is None and journal is not None:
             self.log("remark", says=_ONE_PROCESS)
         self._watch = None if reference is None else _watch(reference, models, self.counters)

@@ -60,7 +60,7 @@ class ServiceOptions:
         interleave: two models whose rankings are interleaved at /v1/interleave; needs `files`.
         secret: signs the ids of lists; services that share it take each other's events.
         files: where lists and events are written; None: nowhere.
-        event_days: how old a list may be when an event on it arrives.
+        max_event_age_days: how old a list may be when an event on it arrives.
         explore: which lists are randomized for exploration (`Exploration`); needs `files`.
         split: models that some keys get instead of the primary one (`TrafficSplit`); needs `files`.
 
@@ -74,7 +74,7 @@ class ServiceOptions:
     interleave: tuple[str, str] | None = None
     secret: str | None = None
     files: LogFiles | None = None
-    event_days: float = 30.0
+    max_event_age_days: float = 30.0
     explore: str | None = None
     split: Sequence[str] = ()
 
@@ -128,12 +128,14 @@ class Settings:
             group=LOG,
         ),
     ] = None
-    log_days: Annotated[float, Option("Delete files of the log after this many days.", 0.01, group=LOG)] = LogFiles.days
+    log_retention_days: Annotated[float, Option("Delete files of the log after this many days.", 0.01, group=LOG)] = (
+        LogFiles.days
+    )
     log_megabytes: Annotated[
         float, Option("Delete the oldest files of the log so that it never grows larger than this.", 10, group=LOG)
     ] = LogFiles.bytes / 1e6
     log_features: Annotated[bool, Option("Also log the feature values of the documents.", group=LOG)] = False
-    event_days: Annotated[
+    max_event_age_days: Annotated[
         float,
         Option("Refuse events about a list that is older than this many days; returns may come late.", 0, group=LOG),
     ] = 30.0
@@ -177,7 +179,7 @@ class Settings:
         """Return the options of the service itself; `token` and `secret` are the contents of the files."""
         files = None
         if self.log is not None:
-            files = LogFiles(self.log, self.log_days, self.log_megabytes * 1e6, self.log_features)
+            files = LogFiles(self.log, self.log_retention_days, self.log_megabytes * 1e6, self.log_features)
         return ServiceOptions(
             token=token,
             limits=Limits(self.max_body, self.max_documents, self.timeout, self.threads, self.queue),
@@ -185,7 +187,7 @@ class Settings:
             interleave=self.interleave,
             secret=secret,
             files=files,
-            event_days=self.event_days,
+            max_event_age_days=self.max_event_age_days,
             explore=self.explore,
             split=self.split or (),
         )

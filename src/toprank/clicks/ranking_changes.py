@@ -37,7 +37,7 @@ class AffectedQuery(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reordered:
+class RankingChanges:
     """Lists that change, of the sessions of a log.
 
     Attributes:
@@ -64,7 +64,7 @@ class Reordered:
         )
 
 
-class RankChanges(NamedTuple):
+class RankPairs(NamedTuple):
     """Ranks of the documents by two rankers.
 
     Attributes:
@@ -82,14 +82,16 @@ class RankChanges(NamedTuple):
     k: int
 
 
-def reordered(changes: RankChanges, sessions: FloatArray, ranker: Any = None, shown: int = 5) -> Reordered:
+def compare_rankings(
+    changes: RankPairs, sessions: FloatArray, ranker: Any = None, n_examples: int = 5
+) -> RankingChanges:
     """Compare ranks of two rankers.
 
     Args:
         changes: the ranks.
         sessions: number of sessions of each query.
         ranker: the new one, to explain its lists; None: no explanation.
-        shown: number of queries to show.
+        n_examples: number of queries to show.
     """
     data, new, current, looks, k = changes
     query, n, in_log = data.queries.document_query, data.n_queries, sessions > 0
@@ -106,17 +108,17 @@ def reordered(changes: RankChanges, sessions: FloatArray, ranker: Any = None, sh
     share = sessions / sessions.sum()
     moved = of_query(stays, np.abs(new - current).astype(np.float64))
     upset = sessions * of_query(np.ones(len(query), dtype=bool), np.abs(looks))
-    order = np.argsort(-upset, kind="stable")[:shown]
+    order = np.argsort(-upset, kind="stable")[:n_examples]
     affected = tuple(
         _affected(changes, int(q), int(sessions[q]), ranker) for q in order.tolist() if in_log[q] and upset[q] > 0
     )
-    return Reordered(
+    return RankingChanges(
         k, float(share @ differs), float(share @ other), float(share @ (1 - kept / lists)),
         float(share @ moved / max(float(share @ kept), 1e-300)), affected,  # no document stays: none of them moves
     )  # fmt: skip
 
 
-def _affected(changes: RankChanges, q: int, sessions: int, ranker: Any) -> AffectedQuery:
+def _affected(changes: RankPairs, q: int, sessions: int, ranker: Any) -> AffectedQuery:
     data, new, current, looks, k = changes
     rows = np.arange(data.queries.offsets[q], data.queries.offsets[q + 1])
     names = np.asarray(data.row_names)

@@ -1,7 +1,7 @@
 """The launch report: what a ranker would bring beside the current one, from a log.
 
 Both rankers are judged by the same clicks, so the interval is that of their paired difference. The rule that decides is
-that of `Launch`.
+that of `LaunchReport`.
 
 The estimand is the mean difference over sessions in the population of queries that the log is a sample of, not over a
 fixed list of queries. If several new rankers are compared on one log, each interval has the confidence level 1 - α/m
@@ -20,25 +20,25 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from toprank.clicks.assumptions import ReadersQuestion, cascade_users, trusting_users
+from toprank.clicks.assumptions import CascadeCheck, ReadersQuestion, check_cascade, trust_caveats
 from toprank.clicks.contexts import Context, ContextCells, contexts_of
 from toprank.clicks.corrections import Correction, Relevance
 from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import JudgedRankers, judge, left_out
 from toprank.clicks.evidence import Evidence, bind
-from toprank.clicks.known_sessions import KnownSessions
-from toprank.clicks.launch_report import (
+from toprank.clicks.launch_result import (
     DO_NOT_LAUNCH,
     LAUNCH,
     Cost,
-    Launch,
+    LaunchReport,
     SliceGain,
     side_of,
 )
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.policies import Metric, ranks_of
+from toprank.clicks.ranking_changes import RankPairs, compare_rankings
 from toprank.clicks.recency import SessionOptions, Sessions, options_of
-from toprank.clicks.reordering import RankChanges, reordered
+from toprank.clicks.training_overlap import TrainingOverlap
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData, check_data
@@ -54,13 +54,13 @@ _DEPTH = 10
 
 
 class LaunchOptions(SessionOptions, total=False):
-    """Keywords of `launch`."""
+    """Keywords of `launch_report`."""
 
     k: int | None
     context: Context | None
     clip: float | None
-    most: float | None
-    minimum: int
+    max_unseen_value: float | None
+    min_effective_sample_size: int
     slice_by: SliceBy | None
     reference: RankingData | None
     since: float | None
@@ -68,39 +68,39 @@ class LaunchOptions(SessionOptions, total=False):
     current_data: RankingData | None
     names: tuple[str, str]
     n_candidates: int | None
-    shown: int
+    n_examples: int
     confidence: float
     seed: int
 
 
 @dataclass(frozen=True)
 class _LaunchSettings:
-    """Keywords of `launch` that say what to compare, with their defaults."""
+    """Keywords of `launch_report` that say what to compare, with their defaults."""
 
     k: int | None = None
     context: Context | None = None
     clip: float | None = None
-    most: float | None = None
-    minimum: int = 1000
+    max_unseen_value: float | None = None
+    min_effective_sample_size: int = 1000
     slice_by: SliceBy | None = None
     reference: RankingData | None = None
     version: str | None = None
     current_data: RankingData | None = None
     names: tuple[str, str] = ("new", "current")
     n_candidates: int | None = None
-    shown: int = 5
+    n_examples: int = 5
     confidence: float = 0.95
     seed: int = 0
 
     def check(self) -> None:
         """Refuse numbers that no report can have."""
-        check_whole("minimum", self.minimum, 1)
+        check_whole("min_effective_sample_size", self.min_effective_sample_size, 1)
         check_number("confidence", self.confidence, above=0, below=1)
-        if self.most is not None:
-            check_number("most", self.most, least=0)
+        if self.max_unseen_value is not None:
+            check_number("max_unseen_value", self.max_unseen_value, least=0)
 
 
-def launch(
+def launch_report(
     log: ClickLog,
     data: RankingData,
     new: Any,
@@ -110,7 +110,7 @@ def launch(
     estimator: str = "snips",
     propensities: Any = None,
     **options: Unpack[LaunchOptions],
-) -> Launch:
+) -> LaunchReport:
     """Say whether to launch a new ranker, from a log of what users did with lists of any rankers.
 
     The sessions must be ones that neither ranker learned from: give a log of later days, or `since`, or `by`. A ranker
@@ -124,7 +124,7 @@ def launch(
         log: sessions of queries of `data`. Some lists must have been explored, or made by several rankers.
         data: documents; labels are only used for metrics beside the estimates.
         new: a fitted ranker, or its scores of the documents; or a mapping from names to several of these. The report is
-            then on the one with the largest estimated difference, and `Launch.candidates` has all differences.
+            then on the one with the largest estimated difference, and `LaunchReport.candidates` has all differences.
         current: the ranker that serves now, or its scores.
         metric: ``click`` or ``value``: what a session brings at the top `k`.
         k: None: 10, or the depth of the log where that is less.
@@ -133,9 +133,9 @@ def launch(
             that this causes, and its interval contains their uncertainty.
         context: column of the log whose contexts have propensities of their own, as in `evaluate`.
         clip: the least propensity to divide by, as in `evaluate`.
-        most: what a document that was never shown can be worth to a user who looks at it; None: 1 for clicks, for
-            values the most that any document of the log seems to be worth.
-        minimum: the effective sample that a decision needs.
+        max_unseen_value: what a document that was never shown can be worth to a user who looks at it; None: 1 for
+            clicks, for values the most that any document of the log seems to be worth.
+        min_effective_sample_size: the effective sample that a decision needs.
         slice_by: also report the difference by slice of the queries: a column that the data carry, or as `compare` has
             it. The intervals of the slices are simultaneous (Bonferroni).
         reference: data like those that the new ranker was trained for, to see what has drifted.
@@ -150,7 +150,7 @@ def launch(
         names: names of the new ranker and the current one.
         n_candidates: number of new rankers compared with the current one on these sessions. Default: as many as `new`
             has. Intervals have the confidence level 1 - (1 - confidence) / n_candidates (Bonferroni).
-        shown: queries to show side by side.
+        n_examples: queries to show side by side.
         confidence: confidence level of the intervals, of all new rankers together.
         seed: seed of the random draws.
 
@@ -158,14 +158,14 @@ def launch(
     >>> data = tr.synthetic(n_queries=60, n_documents=5, seed=0)
     >>> users = tr.clicks.PBM.known([1, 0.6, 0.4, 0.3, 0.2])
     >>> log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=4_000, k=5, exploration=0.5)
-    >>> report = tr.clicks.launch(log, data, -data.labels, data.labels, propensities=[1, 0.6, 0.4, 0.3, 0.2])
+    >>> report = tr.clicks.launch_report(log, data, -data.labels, data.labels, propensities=[1, 0.6, 0.4, 0.3, 0.2])
     >>> report.decision, report.status
     ('do not launch', 3)
     """
     check_log(log)
-    check_data("launch", data)
+    check_data("launch report", data)
     _check_names(log, metric, estimator)
-    settings, sessions = options_of("launch", options, LaunchOptions, _LaunchSettings, Sessions)
+    settings, sessions = options_of("launch_report", options, LaunchOptions, _LaunchSettings, Sessions)
     settings.check()
     rivals = _Rivals.of(new, current, data, settings)
     evidence = bind(log, data, reward=metric, sessions=sessions, propensities=propensities, context=settings.context)
@@ -175,7 +175,7 @@ def launch(
     try:
         judged = judge(evidence, question.corrections, rivals.ranks, [question.metric], question.level)
     except UnidentifiedError as reason:
-        return _without_answer(question, rivals, reason.args[0])
+        return _undecided_report(question, rivals, reason.args[0])
     deciding, metric_name = judged[estimator], question.metric.name
     gains = {name: deciding.gain(name, rivals.current, metric_name) for name in rivals.new}
     names = (max(gains, key=lambda name: gains[name].value), rivals.current)
@@ -223,9 +223,11 @@ class _Rivals:
             drift = monitor(ranker, reference, data, confidence=settings.confidence, seed=seed)
         return {
             "names": pair, "recency": evidence.chosen.recency, "n_candidates": self.n_candidates, "drift": drift,
-            "learned": (_learned(ranker, evidence.log), _learned(self.current_ranker, evidence.log)),
+            "training_overlap": (_overlap_with_training(ranker, evidence.log),
+            _overlap_with_training(self.current_ranker, evidence.log)),
             "offline": _offline({one: self.scores[one] for one in pair}, data, seed),
-            "costs": tuple(self.costs[one] for one in pair), "minimum": settings.minimum,
+            "costs": tuple(self.costs[one] for one in pair), "min_effective_sample_size":
+            settings.min_effective_sample_size,
         }  # fmt: skip
 
 
@@ -273,28 +275,31 @@ def _in_cells(layout: ContextCells | None) -> bool:
 def _report(
     question: _Question, rivals: _Rivals, judged: dict[str, JudgedRankers], gains: dict[str, Interval],
     names: tuple[str, str],
-) -> Launch:  # fmt: skip
+) -> LaunchReport:  # fmt: skip
     """Return the report on the best of the new rankers."""
     evidence, settings, wanted, layout = question.evidence, question.settings, question.metric.name, question.layout
     deciding = judged[question.estimator]
     known, looks = deciding.policies.relevance[wanted], deciding.looks(wanted, *names)
-    three = {name: _three(of, names, wanted) for name, of in judged.items()}
-    unseen = (deciding.estimates[names[0]].unseen[wanted], deciding.estimates[names[1]].unseen[wanted])
-    caveats = _Caveats.of(question, {name: rivals.ranks[name] for name in names}, deciding, three)
+    intervals = {name: _intervals_of(of, names, wanted) for name, of in judged.items()}
+    unseen = (deciding.estimates[names[0]].never_shown[wanted], deciding.estimates[names[1]].never_shown[wanted])
+    caveats = _Caveats.of(question, {name: rivals.ranks[name] for name in names}, deciding, intervals)
     sliced_by, slices = "", tuple[SliceGain, ...]()
     if settings.slice_by is not None:
         sliced_by, slices = _in_slices(deciding, wanted, names, settings.slice_by, question.level)
-    return Launch(
-        metric=wanted, estimator=question.estimator, estimates=three,
-        reach=_reach(deciding, names, wanted, _possible(evidence.log, known, question.reward, settings.most)),
-        effective=known.effective(deciding.added(wanted, *names)), sessions=int(evidence.n_sessions.sum()),
-        queries=_queries(evidence, looks), unseen=unseen, clip=(known.clip, known.clipped), users=caveats.users,
-        reordered=_reordered(question, rivals, names, looks),
+    return LaunchReport(
+        metric=wanted, estimator=question.estimator, estimates=intervals,
+        unseen_bounds=_unseen_effect_bounds(deciding, names, wanted, _unseen_value_bounds(evidence.log, known,
+        question.reward, settings.max_unseen_value)),
+        effective_sample_size=known.effective_sample_size(deciding.added(wanted, *names)),
+        sessions=int(evidence.n_sessions.sum()),
+        queries=_queries(evidence, looks), never_shown=unseen, clip=(known.clip, known.clipped),
+        cascade_check=caveats.cascade_check,
+        ranking_changes=_ranking_changes(question, rivals, names, looks),
         slices=slices, informing_lists=deciding.informing_lists(wanted, *names),
-        from_propensities=_from_propensities(deciding, three[question.estimator][2], wanted, names),
-        doubts=(*_by_context(layout), *caveats.certain, *caveats.disagreement,
-                *_doubts(evidence.log, known, settings.version)),
-        # Estimators value documents that were never shown differently; `reach` bounds these.
+        propensity_variance_share=_propensity_variance_share(deciding, intervals[question.estimator][2], wanted, names),
+        caveats=(*_by_context(layout), *caveats.certain, *caveats.disagreement,
+                *_caveats_of_log(evidence.log, known, settings.version)),
+        # Estimators value documents that were never shown differently; `unseen_bounds` bounds these.
         blocking=(*caveats.certain, *([] if any(unseen) else caveats.disagreement)),
         candidates=gains, _by=sliced_by, **rivals.facts(names[0], evidence, settings),
     )  # fmt: skip
@@ -306,13 +311,13 @@ def _queries(evidence: Evidence, looks: FloatArray) -> tuple[int, int]:
     return int(evidence.asked.sum()), int((differ & evidence.asked).sum())
 
 
-def _reordered(question: _Question, rivals: _Rivals, names: tuple[str, str], looks: FloatArray) -> Any:
+def _ranking_changes(question: _Question, rivals: _Rivals, names: tuple[str, str], looks: FloatArray) -> Any:
     evidence = question.evidence
-    changes = RankChanges(evidence.data, rivals.ranks[names[0]], rivals.ranks[names[1]], looks, question.k)
-    return reordered(changes, evidence.n_sessions, rivals.new[names[0]], question.settings.shown)
+    changes = RankPairs(evidence.data, rivals.ranks[names[0]], rivals.ranks[names[1]], looks, question.k)
+    return compare_rankings(changes, evidence.n_sessions, rivals.new[names[0]], question.settings.n_examples)
 
 
-def _without_answer(question: _Question, rivals: _Rivals, reason: str) -> Launch:
+def _undecided_report(question: _Question, rivals: _Rivals, reason: str) -> LaunchReport:
     """Return the report if the log says nothing about the difference: what changes for users is known all the same."""
     evidence, names = question.evidence, (next(iter(rivals.new)), rivals.current)
     unknown = Interval(np.nan, -np.inf, np.inf, question.level, 0, "not known", "difference")
@@ -321,13 +326,14 @@ def _without_answer(question: _Question, rivals: _Rivals, reason: str) -> Launch
         np.where(of <= question.k, 1 / np.log2(of + 1), 0.0) for of in (rivals.ranks[name] for name in names)
     )
     among = evidence.queries.spread(evidence.asked) & (shown == 0)
-    return Launch(
+    return LaunchReport(
         metric=question.metric.name, estimator=question.estimator,
         estimates={of.name: (unknown, unknown, unknown) for of in question.corrections},
-        reach=(0.0, 0.0), effective=0.0, sessions=int(evidence.n_sessions.sum()),
+        unseen_bounds=(0.0, 0.0), effective_sample_size=0.0, sessions=int(evidence.n_sessions.sum()),
         queries=_queries(evidence, first - second),
-        unseen=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0), users=None,
-        reordered=_reordered(question, rivals, names, first - second), slices=(), no_answer=reason,
+        never_shown=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0),
+        cascade_check=None,
+        ranking_changes=_ranking_changes(question, rivals, names, first - second), slices=(), undecided_reason=reason,
         **rivals.facts(names[0], evidence, question.settings),
     )  # fmt: skip
 
@@ -336,30 +342,30 @@ def _without_answer(question: _Question, rivals: _Rivals, reason: str) -> Launch
 class _Caveats:
     """Assumptions of the estimates that the log contradicts, and estimators that contradict each other."""
 
-    users: Any
+    cascade_check: CascadeCheck | None
     certain: tuple[str, ...]
     disagreement: tuple[str, ...]
 
     @classmethod
     def of(
         cls, question: _Question, ranks: dict[str, IntArray], deciding: JudgedRankers,
-        three: dict[str, tuple[Interval, Interval, Interval]],
+        intervals: dict[str, tuple[Interval, Interval, Interval]],
     ) -> _Caveats:  # fmt: skip
         evidence, layout, settings = question.evidence, question.layout, question.settings
-        users = None
+        cascade_check = None
         if not _in_cells(layout):
             read_by = None if layout is None else layout.columns
             readers = ReadersQuestion(
                 evidence, ranks, question.k, question.reward, settings.confidence, settings.seed, read_by
             )
-            users = cascade_users(readers)
+            cascade_check = check_cascade(readers)
         source = evidence.source
         knows_trust = source.method == "trust" if source.is_log else bool(evidence.curves.has_offsets)
-        examined = layout is None and users is None and not knows_trust
-        trust = trusting_users(evidence.log, settings.seed) if examined else []
+        examined = layout is None and cascade_check is None and not knows_trust
+        trust = trust_caveats(evidence.log, settings.seed) if examined else []
         problem = "" if deciding.curves is None else contradiction(deciding.curves, evidence.log, settings.seed)
-        gains = {name: gain for name, (_, _, gain) in three.items()}
-        return cls(users, (*trust, *filter(None, [problem])), tuple(_disagreement(gains)))
+        gains = {name: gain for name, (_, _, gain) in intervals.items()}
+        return cls(cascade_check, (*trust, *filter(None, [problem])), tuple(_disagreement(gains)))
 
 
 def _layout_of(evidence: Evidence) -> ContextCells | None:
@@ -382,7 +388,7 @@ def _check_names(log: ClickLog, metric: str, estimator: str) -> None:
         log.rewards("value")
 
 
-def _three(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
+def _intervals_of(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
     new, current = (judged.estimates[name].intervals[metric] for name in names)
     return new, current, judged.gain(*names, metric)
 
@@ -415,9 +421,9 @@ def _alike(other: RankingData, data: RankingData) -> RankingData:
     return other
 
 
-def _learned(ranker: Any, log: ClickLog) -> float | None:
+def _overlap_with_training(ranker: Any, log: ClickLog) -> float | None:
     """The share of the sessions that a ranker learned from; None where that is not known."""
-    known = KnownSessions.learned_by(ranker)
+    known = TrainingOverlap.from_ranker(ranker)
     return None if known is None else known.share(log)
 
 
@@ -447,7 +453,7 @@ def _size(ranker: Any) -> int | None:
         return path.stat().st_size
 
 
-def _from_propensities(judged: JudgedRankers, whole: Interval, metric: str, names: tuple[str, str]) -> float:
+def _propensity_variance_share(judged: JudgedRankers, whole: Interval, metric: str, names: tuple[str, str]) -> float:
     """Return the fraction of the variance of the difference that vanishes if propensities are taken for exact."""
     if not judged.reestimates or not np.isfinite(whole.low) or whole.high <= whole.low:
         return 0.0
@@ -461,16 +467,16 @@ def _each(judged: JudgedRankers, names: tuple[str, str], metric: str) -> FloatAr
     return values.of(names[0], metric) - values.of(names[1], metric)
 
 
-def _possible(log: ClickLog, known: Relevance, metric: str, most: float | None) -> tuple[float, float]:
+def _unseen_value_bounds(log: ClickLog, known: Relevance, metric: str, max_value: float | None) -> tuple[float, float]:
     """Return the least and the most that a document that was never shown may bring to a user who looks at it."""
     seen = known.relevance[(known.shown > 0) & np.isfinite(known.relevance)]
     least = float(seen.min(initial=0.0)) if (log.rewards(metric) < 0).any() else 0.0
-    if most is None:
-        most = 1.0 if metric == "click" else float(seen.max(initial=0.0))
-    return least, most
+    if max_value is None:
+        max_value = 1.0 if metric == "click" else float(seen.max(initial=0.0))
+    return least, max_value
 
 
-def _reach(
+def _unseen_effect_bounds(
     judged: JudgedRankers, names: tuple[str, str], metric: str, possible: tuple[float, float]
 ) -> tuple[float, float]:
     """Return how far the difference moves, down and up, if what was never shown is worth the least or most possible."""
@@ -533,15 +539,15 @@ def _disagreement(gains: dict[str, Interval]) -> list[str]:
     return [f"The estimators contradict each other ({listed}): do not trust any of them."]
 
 
-def _doubts(log: ClickLog, known: Relevance, version: str | None) -> list[str]:
-    doubts = left_out(known.unknown, known.uncorrected)
+def _caveats_of_log(log: ClickLog, known: Relevance, version: str | None) -> list[str]:
+    caveats = left_out(known.unknown, known.without_propensity)
     n_other = _of_other_versions(log, version)
     if n_other:
-        doubts.append(
+        caveats.append(
             f"{n_other:,} of {log.n_sessions:,} sessions were served by other versions than the current model. They "
             "are used, but they do not show what that model would have shown."
         )
-    return doubts
+    return caveats
 
 
 def _of_other_versions(log: ClickLog, version: str | None) -> int:

@@ -65,7 +65,7 @@ class _SampledIds(NamedTuple):
         return 0.0 if are_alike and not are_local and len(at) >= (1 if self.sample.whole else _MIN_SAMPLED) else None
 
 
-class KnownSessions(NamedTuple):
+class TrainingOverlap(NamedTuple):
     """The record of its training sessions in a model file."""
 
     ids: _SampledIds | None
@@ -75,7 +75,7 @@ class KnownSessions(NamedTuple):
     """The time of the newest session, in seconds."""
 
     @classmethod
-    def of(cls, log: ClickLog) -> Self | None:
+    def from_log(cls, log: ClickLog) -> Self | None:
         """Return what to keep of a log; None if its sessions cannot be recognized."""
         ids, times = _SampledIds.from_log(log), _times(log)
         hashes = None if times is None else _moments(log, times)
@@ -88,7 +88,7 @@ class KnownSessions(NamedTuple):
         """Return the share of the sessions of a log that are known, estimated from the samples; None if unknown.
 
         >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=["k", "l", "m", "n"])
-        >>> KnownSessions.of(log.select([0, 1, 2])).share(log.select([2, 3]))
+        >>> TrainingOverlap.from_log(log.select([0, 1, 2])).share(log.select([2, 3]))
         0.5
         """
         by_id = None if self.ids is None else self.ids.share(log)
@@ -123,7 +123,7 @@ class KnownSessions(NamedTuple):
         }  # fmt: skip
 
     @classmethod
-    def learned_by(cls, ranker: Any) -> Self | None:
+    def from_ranker(cls, ranker: Any) -> Self | None:
         """Return the record of a ranker; None if it has none.
 
         Records of older files do not count: their hashes contain list and time, so any other view of a log evades them.
