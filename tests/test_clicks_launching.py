@@ -158,7 +158,7 @@ def test_few_lists_that_inform_the_propensities_decide_nothing():
     assert few.decision == UNDECIDED
     assert f"lists inform the propensities, and {MIN_LISTS} are needed" in few.summary
     assert few.to_dict()["informing_lists"] == few.informing_lists
-    found = replace(few, informing_lists=200.0, from_propensities=0.9, users=None)
+    found = replace(few, informing_lists=200.0, propensity_variance_share=0.9, cascade_check=None)
     assert "mostly because the propensities are uncertain: about 200 lists inform them" in found.summary
     assert "Explore more of the lists" in found.summary
     gain = replace(found.difference, value=0.1, low=-0.1, high=0.3)
@@ -251,7 +251,7 @@ def test_users_who_stop_are_found_where_propensities_would_mislead():
     found = tr.clicks.launch_report(log, data, first, last)
     assert truth[0] < truth[1] - 0.5
     assert found.difference.low > 0
-    assert replace(found, users=None).decision == LAUNCH
+    assert replace(found, cascade_check=None).decision == LAUNCH
     assert found.cascade_check is not None
     assert found.cascade_check.model == "DBN"
     assert found.cascade_check.difference.high < 0
@@ -467,11 +467,11 @@ def test_the_rule_at_its_edges():
     assert with_(-0.02, -0.01).status == 3
     assert with_(-0.01, 0.02).status == 4
     assert with_(0.0, 0.02).decision == UNDECIDED
-    assert with_(0.01, 0.02, effective=999).decision == UNDECIDED
+    assert with_(0.01, 0.02, effective_sample_size=999).decision == UNDECIDED
     assert with_(0.01, 0.02, queries=(100, 29)).decision == UNDECIDED
     assert with_(0.01, 0.02, informing_lists=29.0).decision == UNDECIDED
     assert with_(0.01, 0.02, informing_lists=30.0).decision == LAUNCH
-    assert with_(0.01, 0.02, reach=(-0.011, 0.0)).decision == UNDECIDED
+    assert with_(0.01, 0.02, unseen_bounds=(-0.011, 0.0)).decision == UNDECIDED
     assert with_(-np.inf, np.inf).status == 4
     assert with_(-np.inf, np.inf).sessions_needed is None
     wide = with_(-0.01, 0.03)  # twice as wide as far: 4 times as many reach the edge, and more 8 times of 10

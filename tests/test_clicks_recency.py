@@ -495,7 +495,14 @@ def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bo
     weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
     one, other, plain = (
         tr.clicks.launch_report(
-            shown, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS, k=2, slice_by="half", min_effective_sample_size=1
+            shown,
+            data,
+            data.X[:, 1],
+            data.X[:, 0],
+            propensities=LOOKS,
+            k=2,
+            slice_by="half",
+            min_effective_sample_size=1,
         )
         for shown in (weighed, repeated, log)
     )

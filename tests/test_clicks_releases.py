@@ -256,7 +256,7 @@ def test_before_the_first_session_of_an_arm_it_is_too_early(there, arms, tmp_pat
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["difference"]["value"] is None
     tr.clicks.write(log, tmp_path / "log.parquet")
     named = [] if arms is None else ["--arms", ",".join(arms)]
-    told = CliRunner().invoke(app, ["clicks", "ab", str(tmp_path / "log.parquet"), "-q", *named])
+    told = CliRunner().invoke(app, ["clicks", "ab-test", str(tmp_path / "log.parquet"), "-q", *named])
     assert told.exit_code == 0, told.output
     assert "too early" in told.output
 
@@ -303,13 +303,15 @@ def test_the_commands_say_two_numbers_and_a_sentence(tmp_path):
     tr.clicks.write(split(2_000, 0.3, effect=0.1), tmp_path / "split.parquet")
     tr.clicks.write(interleaved(500), tmp_path / "lists.parquet")
     run = CliRunner()
-    carried = run.invoke(app, ["clicks", "ab", str(tmp_path / "split.parquet"), "--metric", "value", "-q", "--json"])
+    carried = run.invoke(
+        app, ["clicks", "ab-test", str(tmp_path / "split.parquet"), "--metric", "value", "-q", "--json"]
+    )
     assert carried.exit_code == 0, carried.output
     assert json.loads(carried.output)["metric"] == "value"
-    told = run.invoke(app, ["clicks", "ab", str(tmp_path / "split.parquet"), "-q"])
+    told = run.invoke(app, ["clicks", "ab-test", str(tmp_path / "split.parquet"), "-q"])
     assert "new brings" in told.output
     assert "Sample ratio: p" in told.output
-    lists = run.invoke(app, ["clicks", "interleave", str(tmp_path / "lists.parquet"), "-q"])
+    lists = run.invoke(app, ["clicks", "interleaving", str(tmp_path / "lists.parquet"), "-q"])
     assert "Difference per list" in lists.output
-    wrong = run.invoke(app, ["clicks", "ab", str(tmp_path / "split.parquet"), "--arms", "new"])
+    wrong = run.invoke(app, ["clicks", "ab-test", str(tmp_path / "split.parquet"), "--arms", "new"])
     assert wrong.exit_code == 2

@@ -233,8 +233,8 @@ def test_what_is_said_of_estimates():
     assert "90% interval" in plain
     assert "0.5000  [0.2500, 0.7500]" in plain
     assert "never shown at" not in plain
-    assert "worth nothing, so the estimate is too low" in str(estimates(unseen={"dcg": 3}))
-    assert "taken to be worth what the regression says" in str(estimates(unseen={"dcg": 3}, estimator="dr"))
+    assert "worth nothing, so the estimate is too low" in str(estimates(never_shown={"dcg": 3}))
+    assert "taken to be worth what the regression says" in str(estimates(never_shown={"dcg": 3}, estimator="dr"))
     assert estimates().value == 0.5
     assert tuple(estimates().interval) == (0.25, 0.75)
     both = estimates(mean={"dcg": 0.5, "ctr@1": 0.1})

@@ -22,7 +22,7 @@ from toprank.errors import DataError, FileError, FormatError, MissingExtraError
 from toprank.serving import application, check_installed, write_check
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
-from toprank.serving.running import listening, read_token
+from toprank.serving.server import listening, read_token
 from toprank.serving.settings import Limits, LogFiles
 
 
@@ -353,7 +353,7 @@ def test_a_failure_of_ours_is_a_sentence_and_a_line_without_the_payload(folder, 
 def test_explanations_that_take_too_long_keep_nobody_else_waiting(folder, monkeypatch):
     """They go on after their clients were told; rankings and metrics have threads of their own."""
     over = threading.Event()
-    monkeypatch.setattr("toprank.serving.answers.explained", lambda *_: over.wait(300))
+    monkeypatch.setattr("toprank.serving.answers.explain", lambda *_: over.wait(300))
     monkeypatch.setattr("toprank.serving.service._LARGE", 0)  # every ranking is made on a thread
     try:
         with serving(folder, "linear", limits=Limits(seconds=0.2)) as client:

@@ -14,11 +14,11 @@ import pytest
 import toprank as tr
 from services import documents, refused, rows, save_models, serving
 from toprank.serving import service
-from toprank.serving.aside import Threads
 from toprank.serving.logs import Log
-from toprank.serving.models import Served
+from toprank.serving.models import LoadedModel
 from toprank.serving.requests import RefusedError
 from toprank.serving.settings import Limits, LogFiles
+from toprank.serving.worker_pool import WorkerPool
 
 PATIENCE = 300.0
 
@@ -36,13 +36,13 @@ def uses_query_context(monkeypatch):
 @pytest.fixture
 def where(monkeypatch):
     """The threads that scored."""
-    seen, honest = [], Served.scores
+    seen, honest = [], LoadedModel.scores
 
     def scores(self, X):
         seen.append(threading.current_thread().name)
         return honest(self, X)
 
-    monkeypatch.setattr(Served, "scores", scores)
+    monkeypatch.setattr(LoadedModel, "scores", scores)
     return seen
 
 
@@ -99,7 +99,7 @@ def test_others_are_answered_while_a_large_request_is_worked_on(folder, uses_que
         return np.zeros(len(X))
 
     with serving(folder, "linear") as client:
-        monkeypatch.setattr(Served, "scores", scores)
+        monkeypatch.setattr(LoadedModel, "scores", scores)
 
         async def ask():
             large = asyncio.create_task(
@@ -127,22 +127,22 @@ def blocked(threads, count, over):
         over.wait(PATIENCE)
         return "done"
 
-    return [asyncio.ensure_future(threads.result(work, PATIENCE)) for _ in range(count)], begun
+    return [asyncio.ensure_future(threads.run(work, PATIENCE)) for _ in range(count)], begun
 
 
 @pytest.mark.parametrize(("count", "queue"), [(1, 0), (1, 1), (2, 3)])
 def test_the_queue_ends_where_it_was_told_to(count, queue):
     async def ask():
-        threads, over = Threads(count, queue, "test"), threading.Event()
+        threads, over = WorkerPool(count, queue, "test"), threading.Event()
         try:
             tasks, _ = blocked(threads, count + queue, over)
             await asyncio.sleep(0)
             with pytest.raises(RefusedError, match="overloaded") as refusal:
-                await threads.result(lambda: None, PATIENCE)
+                await threads.run(lambda: None, PATIENCE)
             assert refusal.value.status == 503
             over.set()
             assert await asyncio.gather(*tasks) == ["done"] * (count + queue)
-            assert await threads.result(lambda: "again", PATIENCE) == "again"
+            assert await threads.run(lambda: "again", PATIENCE) == "again"
         finally:
             over.set()
             threads.close()
@@ -152,17 +152,17 @@ def test_the_queue_ends_where_it_was_told_to(count, queue):
 
 def test_what_was_not_begun_in_time_is_never_done_and_leaves_its_place():
     async def ask():
-        threads, over, ran = Threads(1, 1, "test"), threading.Event(), []
+        threads, over, ran = WorkerPool(1, 1, "test"), threading.Event(), []
         try:
             (first,), begun = blocked(threads, 1, over)
             await asyncio.sleep(0)
             await asyncio.to_thread(begun.acquire, timeout=PATIENCE)
             for _ in range(3):  # each takes the place of the one that gave up
                 with pytest.raises(RefusedError, match=r"waited 0\.05 s for its turn"):
-                    await threads.result(partial(ran.append, 1), 0.05)
+                    await threads.run(partial(ran.append, 1), 0.05)
             over.set()
             await first
-            await threads.result(partial(ran.append, 2), PATIENCE)
+            await threads.run(partial(ran.append, 2), PATIENCE)
             assert ran == [2]
         finally:
             over.set()
@@ -173,20 +173,20 @@ def test_what_was_not_begun_in_time_is_never_done_and_leaves_its_place():
 
 def test_what_takes_too_long_keeps_its_place_until_it_ends():
     async def ask():
-        threads, over = Threads(1, 0, "test"), threading.Event()
+        threads, over = WorkerPool(1, 0, "test"), threading.Event()
         try:
             refusal = "waited"
             while "waited" in refusal:  # where the machine is too busy to begin it in time
                 with pytest.raises(RefusedError) as caught:
-                    await threads.result(partial(over.wait, PATIENCE), 0.2)
+                    await threads.run(partial(over.wait, PATIENCE), 0.2)
                 refusal = str(caught.value)
             assert refusal == "The answer took longer than 0.2 s; ask for fewer documents."
             with pytest.raises(RefusedError, match="overloaded"):
-                await threads.result(lambda: None, PATIENCE)
+                await threads.run(lambda: None, PATIENCE)
             over.set()
             while True:
                 try:
-                    assert await threads.result(lambda: 3, PATIENCE) == 3
+                    assert await threads.run(lambda: 3, PATIENCE) == 3
                     break
                 except RefusedError:
                     await asyncio.sleep(0.001)
@@ -199,10 +199,10 @@ def test_what_takes_too_long_keeps_its_place_until_it_ends():
 
 def test_a_failure_leaves_its_place():
     async def ask():
-        threads = Threads(1, 0, "test")
+        threads = WorkerPool(1, 0, "test")
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await threads.result(lambda: 1 // 0, PATIENCE)
+                await threads.run(lambda: 1 // 0, PATIENCE)
         threads.close()
 
     asyncio.run(ask())
@@ -213,7 +213,7 @@ def test_who_is_sent_away_is_told_when_to_come_back_and_metrics_are_told_meanwhi
 ):
     over = threading.Event()
     with serving(folder, "linear", limits=Limits(threads=1, queue=2)) as client:
-        monkeypatch.setattr(Served, "scores", lambda self, X: np.full(len(X), float(over.wait(PATIENCE))))
+        monkeypatch.setattr(LoadedModel, "scores", lambda self, X: np.full(len(X), float(over.wait(PATIENCE))))
 
         async def ask():
             body = {"query": 1, "documents": documents(rows(3))}
@@ -262,7 +262,7 @@ def test_requests_have_ids_in_answers_and_lines(folder, monkeypatch):
         made = [ask(), *(ask(**{"x-request-id": text}) for text in strange)]
         assert len(set(made)) == len(made)
         assert all(len(one) == 16 for one in made)
-        monkeypatch.setattr(Served, "scores", lambda *_: 1 / 0)
+        monkeypatch.setattr(LoadedModel, "scores", lambda *_: 1 / 0)
         failed = client.post("/v1/rank", json={"documents": documents(rows(3))})
         assert failed.status_code == 500
     lines = [json.loads(line) for line in written.getvalue().splitlines()]

@@ -11,7 +11,7 @@ import toprank as tr
 from services import NAMES, counted, documents, save_mixed, save_models, serving, until
 from toprank.errors import DataError
 from toprank.monitoring import monitor
-from toprank.serving import application, watching
+from toprank.serving import application, drift_watch
 
 PATIENCE = 300.0
 
@@ -76,8 +76,8 @@ def test_who_asks_for_the_numbers_never_waits_for_drift_and_it_is_measured_once_
         return monitor(ranker, reference, new, n_resamples=n_resamples)
 
     with serving(folder, "linear", reference=reference) as client:
-        monkeypatch.setattr(watching, "monitor", slow)
-        monkeypatch.setattr(watching, "monotonic", lambda: now[0])
+        monkeypatch.setattr(drift_watch, "monitor", slow)
+        monkeypatch.setattr(drift_watch, "monotonic", lambda: now[0])
         watch = client.service._watch
         ask(client, requests=29)
         assert drift(client) == {"toprank_drift_requests": 29}
@@ -90,7 +90,7 @@ def test_who_asks_for_the_numbers_never_waits_for_drift_and_it_is_measured_once_
         assert calls == [30]
         ask(client, requests=1)
         first = compared(client)
-        now[0] += watching._SECONDS - 0.01
+        now[0] += drift_watch._SECONDS - 0.01
         assert drift(client) == first
         assert calls == [30]
         now[0] += 0.01
@@ -101,11 +101,11 @@ def test_who_asks_for_the_numbers_never_waits_for_drift_and_it_is_measured_once_
 def test_a_comparison_of_yesterday_says_nothing_of_today(folder, reference, monkeypatch):
     now = [1000.0]
     with serving(folder, "linear", reference=reference) as client:
-        monkeypatch.setattr(watching, "monotonic", lambda: now[0])
+        monkeypatch.setattr(drift_watch, "monotonic", lambda: now[0])
         ask(client, requests=30)
         compared(client)
         monkeypatch.setattr(client.service._watch, "_due", float("inf"))
-        for later, told in ((watching._OLD, True), (0.01, False)):
+        for later, told in ((drift_watch._OLD, True), (0.01, False)):
             now[0] += later
             assert any("alarms" in key for key in drift(client)) == told
 
@@ -114,7 +114,7 @@ def test_a_comparison_that_fails_is_counted_and_told_no_more(folder, reference, 
     with serving(folder, "linear", reference=reference) as client:
         ask(client, requests=30)
         compared(client)
-        monkeypatch.setattr(watching, "monitor", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(drift_watch, "monitor", lambda *_, **__: 1 / 0)
         client.service._watch._due = 0.0
         until(lambda: 'toprank_drift_failures_total{model="linear"}' in drift(client))
         until(lambda: not any("alarms" in key for key in drift(client)))
@@ -127,12 +127,12 @@ def test_a_reference_with_other_columns_is_refused_at_the_start(folder):
 
 
 def test_what_is_kept_for_drift_has_a_limit(folder, monkeypatch):
-    monkeypatch.setattr(watching, "_VALUES", 300)
-    monkeypatch.setattr(watching, "_KEPT", 20)
+    monkeypatch.setattr(drift_watch, "_VALUES", 300)
+    monkeypatch.setattr(drift_watch, "_KEPT", 20)
     reference = tr.RankingData(np.random.default_rng(0).normal(size=(20, 3)), qid=np.repeat([0, 1], 10))
     service = application([folder / "unnamed.toprank"], reference=reference)
     for rows in [1] * 50 + [30] * 10:
-        service._watch.look(service.models.get(None), np.zeros((rows, 3)))
+        service._watch.observe(service.models.get(None), np.zeros((rows, 3)))
         assert len(service._watch._kept) <= 20
         assert sum(one.size for one in service._watch._kept) == service._watch._size <= 300
     service.close()

@@ -159,7 +159,7 @@ def test_a_package_that_is_missing_is_named(folder, monkeypatch):
     def explained(*_):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    monkeypatch.setattr("toprank.serving.answers.explained", explained)
+    monkeypatch.setattr("toprank.serving.answers.explain", explained)
     with serving(folder, "linear") as client:
         asked = {"documents": documents(rows(2)), "a": "d0", "b": "d1"}
         refused(client.post("/v1/explain", json=asked), 501, "needs pyarrow, which is not installed")
@@ -171,7 +171,7 @@ def test_a_package_that_is_missing_is_named(folder, monkeypatch):
 def parsed(monkeypatch, *arguments):
     """What `python -m toprank.serving` is told."""
     taken = {}
-    monkeypatch.setattr("toprank.serving.starting.start", lambda models, settings, **more: taken.update(locals()))
+    monkeypatch.setattr("toprank.serving.startup.start", lambda models, settings, **more: taken.update(locals()))
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert command.main(list(arguments)) == 0
@@ -208,7 +208,7 @@ def test_both_commands_take_the_same_options(monkeypatch):
         ["b=5", "c=5"], 1, 1024, 0.1, 1, 0, 0.0, False,
     )  # fmt: skip
     taken = {}
-    monkeypatch.setattr("toprank.serving.starting.start", lambda models, settings, **more: taken.update(locals()))
+    monkeypatch.setattr("toprank.serving.startup.start", lambda models, settings, **more: taken.update(locals()))
     get_command(app).main(["serve", *given], standalone_mode=False)
     assert (taken["models"], taken["settings"]) == (models, settings)
     assert taken["more"] == {"requests": False, "reference": None}
@@ -312,6 +312,6 @@ def test_a_missing_extra_is_one_sentence_before_anything_needs_it(monkeypatch, c
         raise MissingExtraError("The service needs msgspec: pip install 'toprank[serve]'.")
 
     monkeypatch.setattr(program, "check_installed", missing)
-    monkeypatch.setitem(sys.modules, "toprank.serving.starting", None)  # its import fails, as without the extra
+    monkeypatch.setitem(sys.modules, "toprank.serving.startup", None)  # its import fails, as without the extra
     assert program.main(["model.toprank"]) == 1
     assert "pip install 'toprank[serve]'" in capsys.readouterr().err

@@ -19,11 +19,11 @@ import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving
 from toprank.clicks.interleaved import preference, team_draft
 from toprank.errors import DataError, FileError
-from toprank.serving.impressions import Seal
+from toprank.serving.impressions import ListIdSigner
 from toprank.serving.interleaving import InterleavedModels
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
-from toprank.serving.running import read_secret
+from toprank.serving.server import read_secret
 from toprank.serving.settings import LogFiles
 
 
@@ -50,7 +50,7 @@ def served(folder):
 def made(interleaving, served, ids, top=10):
     """A list of documents that one model ranks as given, the other the other way round."""
     order = list(range(len(ids)))
-    impression, teams = interleaving.shown(served, (order, order[::-1]), ids, top)
+    impression, teams = interleaving.draft(served, (order, order[::-1]), ids, top)
     return impression, list(teams)
 
 
@@ -118,7 +118,7 @@ def test_the_log_tells_which_model_won_each_list(folder, tmp_path):
             clicked = [one for one in ids if rng.random() < (0.9 if one == "d0" else 0.3)]
             if clicked:
                 tell(client, told["impression"], *clicked)
-            place = Seal(options["interleave"], secret.encode()).opened(told["impression"]).place
+            place = ListIdSigner(options["interleave"], secret.encode()).open(told["impression"]).place
             votes = sum(1 - 2 * place(one)[1] for one in clicked)
             counts["unclicked" if not clicked else ("losses", "ties", "wins")[int(np.sign(votes)) + 1]] += 1
     found = tr.clicks.analyze_interleaving(tr.clicks.read(tmp_path))
@@ -214,43 +214,47 @@ def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder, tmp_pat
 
 @given(st.data())
 def test_a_forged_id_is_no_list(data):
-    seal = Seal(("a", "b"), b"a long random word")
-    text = seal.made([("x", 0), ("y", 1)], ("0" * 12, "1" * 12))
+    seal = ListIdSigner(("a", "b"), b"a long random word")
+    text = seal.sign_interleaved([("x", 0), ("y", 1)], ("0" * 12, "1" * 12))
     raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     place = data.draw(st.integers(0, len(raw) - 1))
     raw[place] ^= 1 << data.draw(st.integers(0, 7))
-    assert seal.opened(base64.urlsafe_b64encode(raw).decode()) is None
-    assert seal.opened(data.draw(st.text(max_size=80))) is None
-    assert seal.opened(text[: data.draw(st.integers(0, len(text) - 2))]) is None
+    assert seal.open(base64.urlsafe_b64encode(raw).decode()) is None
+    assert seal.open(data.draw(st.text(max_size=80))) is None
+    assert seal.open(text[: data.draw(st.integers(0, len(text) - 2))]) is None
 
 
 @given(st.data())
 def test_a_list_has_one_id_alone(data):
     """Base64 is read past signs that are not of its alphabet; an id with some among it would be another list's name."""
-    seal = Seal((), b"a long random word")
-    text = seal.ranked("0" * 12)
-    assert seal.opened(text) is not None
+    seal = ListIdSigner((), b"a long random word")
+    text = seal.sign_ranking("0" * 12)
+    assert seal.open(text) is not None
     place = data.draw(st.integers(0, len(text)))
-    assert seal.opened(text[:place] + data.draw(st.text("!*=+/ \n\té", min_size=1, max_size=3)) + text[place:]) is None
+    assert seal.open(text[:place] + data.draw(st.text("!*=+/ \n\té", min_size=1, max_size=3)) + text[place:]) is None
     other = data.draw(st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
     changed = text[:-1] + other  # whose last bits may be beyond the last byte
-    assert (seal.opened(changed) is not None) == (changed == text)
+    assert (seal.open(changed) is not None) == (changed == text)
 
 
 def test_an_id_tells_neither_documents_nor_teams():
-    seal = Seal(("a", "b"), None)
-    texts = [base64.urlsafe_b64decode(seal.made([("document", team)], ("0" * 12, "1" * 12)) + "==") for team in (0, 1)]
+    seal = ListIdSigner(("a", "b"), None)
+
+    def signed(document, team):
+        return seal.sign_interleaved([(document, team)], ("0" * 12, "1" * 12))
+
+    texts = [base64.urlsafe_b64decode(signed("document", team) + "==") for team in (0, 1)]
     assert b"document" not in texts[0]
-    marks = {seal.opened(seal.made([("document", 0)], ("0" * 12, "1" * 12))).place("document") for _ in range(20)}
+    marks = {seal.open(signed("document", 0)).place("document") for _ in range(20)}
     assert marks == {(0, 0)}
-    ends = {base64.urlsafe_b64decode(seal.made([("d", 0)], ("0" * 12, "1" * 12)) + "==")[-4:] for _ in range(20)}
+    ends = {base64.urlsafe_b64decode(signed("d", 0) + "==")[-4:] for _ in range(20)}
     assert len(ends) == 20  # the same document, of the same team, is another mark in each list
     assert {end[-1] & 1 for end in ends} == {0, 1}
 
 
 def test_documents_whose_marks_are_alike_get_others(monkeypatch):
     """Of 2³¹ marks two may be one; then the list is marked anew."""
-    seal, drawn = Seal(("a", "b"), None), []
+    seal, drawn = ListIdSigner(("a", "b"), None), []
     honest = seal.mark
 
     def alike(word, document):
@@ -259,7 +263,7 @@ def test_documents_whose_marks_are_alike_get_others(monkeypatch):
         return honest(word, "same" if word == drawn[0] else document) ^ (document == "y" and word == drawn[0])
 
     monkeypatch.setattr(seal, "mark", alike)
-    shown = seal.opened(seal.made([("x", 0), ("y", 1)], ("0" * 12, "1" * 12)))
+    shown = seal.open(seal.sign_interleaved([("x", 0), ("y", 1)], ("0" * 12, "1" * 12)))
     assert len(drawn) == 2
     assert (shown.place("x"), shown.place("y")) == ((0, 0), (1, 1))
 
@@ -268,7 +272,7 @@ def test_the_number_1_and_the_word_are_two_documents(served):
     interleaving = InterleavedModels("a", "b")
     impression, ids = made(interleaving, served, [1, "1"])
     assert set(map(type, ids)) == {int, str}
-    shown = interleaving._seal.opened(impression)
+    shown = interleaving._seal.open(impression)
     assert {interleaving.model_of(shown, one) for one in (1, "1")} == {"a", "b"}
 
 
@@ -276,7 +280,7 @@ def test_long_lists_are_cut_at_a_thousand(served):
     interleaving = InterleavedModels("a", "b")
     for length, wanted in ((999, 999), (1000, 1000), (1001, 1000)):
         impression, ids = made(interleaving, served, list(range(length)), top=length)
-        shown = interleaving._seal.opened(impression)
+        shown = interleaving._seal.open(impression)
         assert len(ids) == wanted
         assert {interleaving.model_of(shown, one) for one in ids} == {"a", "b"}
         assert len(impression) < 6 * wanted + 100

@@ -27,15 +27,15 @@ import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving, until
 from toprank.clicks.contexts import contexts_of
 from toprank.errors import DataError, UnknownNameError
-from toprank.serving import journal as journal_module
-from toprank.serving import recording as recording_module
-from toprank.serving import trials as trials_module
-from toprank.serving.counting import Counters
-from toprank.serving.impressions import Seal, name_of
-from toprank.serving.journal import Journal, ShownAttributes, ShownList
+from toprank.serving import event_log as journal_module
+from toprank.serving import experiments as trials_module
+from toprank.serving import recorder as recording_module
+from toprank.serving.counters import Counters
+from toprank.serving.event_log import EventLog, ShownAttributes, ShownList
+from toprank.serving.experiments import Exploration, TrafficSplit
+from toprank.serving.impressions import ListIdSigner, name_of
 from toprank.serving.logs import Log
 from toprank.serving.settings import LogFiles
-from toprank.serving.trials import Exploration, TrafficSplit
 
 SECRET = "a long random word"
 
@@ -82,7 +82,7 @@ def test_lists_and_events_are_written_as_they_were_served(folder, tmp_path):
         "model": "linear", "version": told["version"], "scores": [one["score"] for one in told["ranking"]],
     }  # fmt: skip
     assert abs(shown["timestamp"] / 1000 - time.time()) < 60
-    assert shown["client_id"] == Seal((), SECRET.encode()).keyed("someone")
+    assert shown["client_id"] == ListIdSigner((), SECRET.encode()).hash_key("someone")
     assert {one["query_id"] for one in (shown, *done)} == {told["request"][:16]}
     assert [(one["action_name"], one["event_attributes"]) for one in done] == [
         ("click", {"object": {"object_id": ids[0]}}),
@@ -122,7 +122,7 @@ def test_interleaved_lists_are_written_with_teams_and_their_clicks(folder, tmp_p
     (shown,) = kept(tmp_path)
     teams = shown["query_attributes"]["teams"]
     assert sorted(teams) == ["linear", "linear", "other", "other"]
-    opened = Seal(("linear", "other"), SECRET.encode()).opened(told["impression"])
+    opened = ListIdSigner(("linear", "other"), SECRET.encode()).open(told["impression"])
     assert [("linear", "other")[opened.place(one)[1]] for one in ids] == teams
     assert [one["event_attributes"]["object"]["object_id"] for one in kept(tmp_path, "events")] == ids[:2]
 
@@ -161,8 +161,8 @@ def test_clicks_before_the_one_that_found_no_room_are_counted_once_when_they_are
     with serving(folder, "linear", "other", **options) as client:
         told = client.post("/v1/interleave", json={"query": "q", "documents": documents(rows(6))}).json()
         events = [click(one["id"]) for one in told["ranking"][:2]]
-        honest, room = Journal.done, iter([True, False])
-        monkeypatch.setattr(Journal, "done", lambda self, one: next(room) and honest(self, one))
+        honest, room = EventLog.done, iter([True, False])
+        monkeypatch.setattr(EventLog, "done", lambda self, one: next(room) and honest(self, one))
         refused(tell(client, told["impression"], *events), 503, "send them again")
         monkeypatch.undo()
         assert tell(client, told["impression"], *events).json() == {"counted": 1, "again": 1}
@@ -178,7 +178,7 @@ def test_events_that_come_again_late_or_forged_are_refused_and_counted(folder, t
         assert tell(client, request, *twice).json() == {"counted": 2, "again": 1}
         forged = request[:-1] + ("A" if request[-1] != "A" else "Q")
         refused(tell(client, forged, click("d1")), 404, "another secret")
-        refused(tell(client, Seal((), b"another word").ranked("0" * 12), click("d1")), 404, "another secret")
+        refused(tell(client, ListIdSigner((), b"another word").ranked("0" * 12), click("d1")), 404, "another secret")
         refused(tell(client, request[:16], click("d1")), 404, "another secret")  # what the log calls it opens nothing
         honest = time.time_ns
         monkeypatch.setattr(time, "time_ns", lambda: honest() + 2 * 86_400 * 10**9)
@@ -261,7 +261,7 @@ def record(n=3, name="x" * 16):
 @contextlib.contextmanager
 def journal(where, **options):
     counters, lines = Counters(), []
-    made = Journal(LogFiles(where, **options), counters, lambda event, **told: lines.append((event, told)))
+    made = EventLog(LogFiles(where, **options), counters, lambda event, **told: lines.append((event, told)))
     made.counters, made.lines = counters, lines
     try:
         yield made
@@ -308,7 +308,7 @@ def test_what_finds_no_room_in_the_queue_is_counted_and_nobody_waits(tmp_path, m
     monkeypatch.setattr(journal_module, "_WAITING", 2_000)
     with journal(tmp_path) as made:
         start = time.perf_counter()
-        taken = [made.shown(record(9)) for _ in range(50)]
+        taken = [made.add_list(record(9)) for _ in range(50)]
         assert time.perf_counter() - start < 5
         fits = 2_000 // len(journal_module._encode(record(9)))
         assert 5 < fits < 40
@@ -322,7 +322,7 @@ def test_what_finds_no_room_in_the_queue_is_counted_and_nobody_waits(tmp_path, m
 def test_a_list_longer_than_the_queue_is_taken_where_nothing_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "_WAITING", 5)
     with journal(tmp_path) as made:
-        assert made.shown(record(100))
+        assert made.add_list(record(100))
     assert len(kept(tmp_path)) == 1
 
 
@@ -330,18 +330,18 @@ def test_threads_together_put_no_more_into_the_queue_than_it_holds(tmp_path, mon
     """A service's threads write, too: each stops a while between every two lines of what adds a record."""
     held, honest = threading.Event(), os.write
     monkeypatch.setattr(journal_module.os, "write", lambda *given: (held.wait(60), honest(*given))[1])
-    seal, taken, line = Seal((), b"a long random word"), [], len(journal_module._encode(record(3))) + 30
+    seal, taken, line = ListIdSigner((), b"a long random word"), [], len(journal_module._encode(record(3))) + 30
     monkeypatch.setattr(journal_module, "_WAITING", 5 * line)
 
     def slowly(frame, event, _):
-        if frame.f_code is Journal._add.__code__:
+        if frame.f_code is EventLog._add.__code__:
             time.sleep(0.002)
             return slowly
         return None
 
     with journal(tmp_path) as made:
         threads = [
-            threading.Thread(target=lambda: taken.append(made.shown(record(3, seal.ranked("0" * 12)[:16]))))
+            threading.Thread(target=lambda: taken.append(made.add_list(record(3, seal.sign_ranking("0" * 12)[:16]))))
             for _ in range(30)
         ]
         threading.settrace(slowly)
@@ -378,7 +378,7 @@ def test_files_are_rotated_and_the_oldest_go_when_they_are_too_old_or_too_large(
     with journal(tmp_path, days=1, bytes=2 << 20) as made:
         for _ in range(30):
             for _ in range(50):
-                made.shown(record(500))
+                made.add_list(record(500))
             until(lambda: not made._waiting)
             files = list(tmp_path.glob("queries-*.jsonl"))
             seen |= set(files)
@@ -410,7 +410,7 @@ def test_all_files_together_stay_below_the_limit_however_fast_lines_come(tmp_pat
     n = 4 * limit // line
     with journal(tmp_path, bytes=limit) as made:
         for _ in range(n):
-            assert made.shown(record(500))
+            assert made.add_list(record(500))
     assert number(made.counters, "log_records", kind="queries") == n
     assert limit / 2 < largest <= limit
     assert not other.exists()
@@ -419,7 +419,7 @@ def test_all_files_together_stay_below_the_limit_however_fast_lines_come(tmp_pat
 def test_what_is_written_after_its_file_was_removed_is_written_to_another(tmp_path):
     with journal(tmp_path) as made:
         for name in ("first", "second"):
-            made.shown(record(3, name))
+            made.add_list(record(3, name))
             until(lambda: made._size == 0)
             (file,) = tmp_path.glob("queries-*.jsonl")
             assert json.loads(file.read_text())["query_id"] == name
@@ -492,8 +492,8 @@ def test_exploring_swaps_neighbors_as_often_as_told_and_says_how_likely_each_lis
 
 def test_short_lists_are_not_swapped():
     exploration = Exploration("swap-neighbors:1", random.Random(0))
-    assert {exploration.drawn(n) for n in (0, 1)} == {(None, 1.0)}
-    assert exploration.drawn(2) == (0, 1.0)
+    assert {exploration.draw(n) for n in (0, 1)} == {(None, 1.0)}
+    assert exploration.draw(2) == (0, 1.0)
 
 
 @pytest.mark.parametrize("told", ["swap-neighbors", "swap-neighbors:0", "swap-neighbors:1.5", "shuffle:0.1",
@@ -591,11 +591,11 @@ def test_shares_are_exact_and_grow_from_what_they_were_also_where_slots_are_full
 
 
 def test_a_key_is_one_user_as_a_number_and_as_text():
-    split, seal = TrafficSplit("old", ["new=50"]), Seal((), b"a long random word")
+    split, seal = TrafficSplit("old", ["new=50"]), ListIdSigner((), b"a long random word")
     for key in (7, -1, 0, 2**53 - 1):
         assert split.arm(key) == split.arm(str(key))
-        assert seal.keyed(key) == seal.keyed(str(key))
-    assert seal.keyed("7") != seal.keyed("07")
+        assert seal.hash_key(key) == seal.hash_key(str(key))
+    assert seal.hash_key("7") != seal.hash_key("07")
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ import pytest
 import toprank as tr
 from services import counted, documents, rows, save_mixed, save_models, serving, waited
 from toprank.errors import DataError, FormatError
-from toprank.serving import answers, models, watching, write_check
+from toprank.serving import answers, drift_watch, models, write_check
 from toprank.serving import rows as rows_module
-from toprank.serving.counting import Counters
+from toprank.serving.counters import Counters
+from toprank.serving.drift_watch import DriftWatch
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
-from toprank.serving.requests import RankRequest, understood
+from toprank.serving.requests import RankRequest, parse_request
 from toprank.serving.rows import ModelColumns
-from toprank.serving.running import read_token
-from toprank.serving.watching import DriftWatch
+from toprank.serving.server import read_token
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +85,15 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(folder, monkeypatch,
 
 
 def test_as_many_requests_and_values_are_kept_for_drift_as_may_be(folder, monkeypatch):
-    monkeypatch.setattr(watching, "_KEPT", 3)
-    monkeypatch.setattr(watching, "_VALUES", 30)
+    monkeypatch.setattr(drift_watch, "_KEPT", 3)
+    monkeypatch.setattr(drift_watch, "_VALUES", 30)
     known = Models({"m": folder / "unnamed.toprank"})
     reference = tr.RankingData(np.random.default_rng(0).normal(size=(20, 3)), qid=np.repeat([0, 1], 10))
     watch, model = DriftWatch(reference, known, Counters()), known.get("m")
 
     def kept(*sizes):
         for size in sizes:
-            watch.look(model, np.zeros((size, 3)))
+            watch.observe(model, np.zeros((size, 3)))
         return [len(X) for X in watch._kept]
 
     assert kept(1, 2, 3) == [1, 2, 3]
@@ -105,7 +105,7 @@ def test_as_many_requests_and_values_are_kept_for_drift_as_may_be(folder, monkey
 
 
 def test_a_shadow_without_time_skips_and_is_asked_again_later(folder, monkeypatch):
-    monkeypatch.setattr("toprank.serving.shadowing._WAITING", 2)
+    monkeypatch.setattr("toprank.serving.shadow._WAITING", 2)
     over, pair = threading.Event(), '{model="linear",shadow="trees"}'
     with serving(folder, "linear", "trees", shadows=("trees",)) as client:
         honest = client.service.models.get("trees").ranker.query_scores
@@ -154,9 +154,9 @@ def test_models_with_other_levels_are_each_asked_in_their_own(folder):
     known = Models({name: folder / f"{name}.toprank" for name in ("mixed_linear", "more")})
     values = [[0.0, brand, shop, "2026-05-01"] for brand in ("acme", "nadir", "zenith") for shop in (7, 12, 40)]
     body = {"documents": [{"id": number, "values": one} for number, one in enumerate(values)]}
-    asked = understood(RankRequest, json.dumps(body).encode())
+    asked = parse_request(RankRequest, json.dumps(body).encode())
     served = known.get("mixed_linear"), known.get("more")
-    _, *found = answers.both(served, asked, 100)
+    _, *found = answers.rank_by_both(served, asked, 100)
     wanted = [one.order(one.scores(one.columns.rows(asked.documents, None).X)) for one in served]
     assert found == wanted
 

@@ -151,7 +151,7 @@ def test_a_slow_start_writes_nothing_but_lines_of_json(monkeypatch, capsys):
         warnings.warn("A remark.", UserWarning, stacklevel=1)
 
     monkeypatch.setattr("toprank.display.progress.SILENCE", 0.0)
-    monkeypatch.setattr("toprank.serving.starting._start", start)
+    monkeypatch.setattr("toprank.serving.startup._start", start)
     monkeypatch.setattr(warnings, "filters", [])  # a remark is a remark here, not an error
     assert get_command(app).main(["serve", "m.toprank"], standalone_mode=False) in (None, 0)
     [line] = capsys.readouterr().err.splitlines()

@@ -352,7 +352,7 @@ def serve(
 
     check_installed()
     from toprank.search.serving import SearchService
-    from toprank.serving.starting import start
+    from toprank.serving.startup import start
 
     start([], settings, requests=not quiet, extension=lambda: SearchService(folder))
 

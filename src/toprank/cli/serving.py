@@ -47,7 +47,7 @@ def serve(
     from toprank.serving import check_installed
 
     check_installed()
-    from toprank.serving.starting import start
+    from toprank.serving.startup import start
 
     read = None if reference is None else lambda known: _reference(reference, known)
     start(models, settings, requests=not quiet, reference=read)

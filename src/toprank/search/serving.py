@@ -21,10 +21,10 @@ from toprank.search.model_file import learned_from
 from toprank.search.results import Hit
 from toprank.search.search_index import Index, open_index
 from toprank.search.storage import META, MODEL
+from toprank.serving.event_log import ShownAttributes
 from toprank.serving.extension import Endpoint
-from toprank.serving.journal import ShownAttributes
 from toprank.serving.page import read_pages
-from toprank.serving.recording import Recorder
+from toprank.serving.recorder import Recorder
 from toprank.serving.requests import Id, RefusedError
 
 _MOST = 100  # results of a page
@@ -182,7 +182,7 @@ class SearchService:
         ranks[order] = np.arange(1, n + 1)
         first = state.index.hits(query, results.rows, results.scores, np.arange(min(request.top, n)))
         ranking = [_listed(hit, hit.rank) for hit in results]
-        list_id = self._kept(state, query, ranking, request.key) if ranking and self._recorder.journal else None
+        list_id = self._kept(state, query, ranking, request.key) if ranking and self._recorder.event_log else None
         return SearchAnswer(
             query=query,
             learned=results.learned,
@@ -196,15 +196,15 @@ class SearchService:
 
     def _kept(self, state: _Opened, query: str, ranking: list[FoundDocument], key: Id | None) -> str:
         """The id of a list in the log; where the service explores, two neighbors may be exchanged in it."""
-        swap = self._recorder.swap(len(ranking))
+        swap = self._recorder.draw_swap(len(ranking))
         if swap.place is not None:
             _exchange(ranking, swap.place)
-        list_id = self._recorder.new_list(state.version)
+        list_id = self._recorder.new_list_id(state.version)
         attributes = ShownAttributes(
             state.index.name, state.version, [document.score for document in ranking], explored=swap.place is not None,
             propensity=None if swap.propensity == 1 else swap.propensity,
         )  # fmt: skip
-        self._recorder.shown(list_id, query, [document.id for document in ranking], attributes, key)
+        self._recorder.record_list(list_id, query, [document.id for document in ranking], attributes, key)
         return list_id
 
     def _why(self, request: WhyRequest) -> WhyAnswer:
@@ -253,7 +253,7 @@ class SearchService:
             features=len(index.features.names),
             pool=index.depth,
             examples=examples,
-            logs=self._recorder.journal is not None,
+            logs=self._recorder.event_log is not None,
         )
 
 

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ToprankError as problem:  # before anything is imported that needs the extra
         return _failed(str(problem), 1)
     try:
-        from toprank.serving.starting import start
+        from toprank.serving.startup import start
 
         given = vars(_parser().parse_args(arguments))
         models, quiet = given.pop("models"), given.pop("quiet")
@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start(models, Settings(**given), requests=not quiet)
         return 0
     except ToprankError as problem:
-        from toprank.serving.starting import as_served
+        from toprank.serving.startup import for_service
 
-        return _failed(as_served(problem.args[0]), 1)
+        return _failed(for_service(problem.args[0]), 1)
     except KeyboardInterrupt:
         return _failed("Interrupted.", 130)
     except MemoryError:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.serving.models import Served
+from toprank.serving.models import LoadedModel
 from toprank.serving.requests import (
     ExplainRequest,
     Id,
@@ -91,7 +91,7 @@ class PairExplanation(Struct):
     caveats: list[str]
 
 
-class PlacedDocument(Struct):
+class InterleavedDocument(Struct):
     """A document of an interleaved list."""
 
     id: Id
@@ -102,7 +102,7 @@ class InterleavedList(Struct):
     """A list of two models, and the impression that its clicks name."""
 
     impression: str
-    ranking: list[PlacedDocument]
+    ranking: list[InterleavedDocument]
 
 
 class CountedEvents(Struct):
@@ -131,7 +131,7 @@ class Refusal(Struct):
     error: Annotated[str, Meta(description="What is wrong, in a sentence.")]
 
 
-class Done(NamedTuple):
+class ScoredRequest(NamedTuple):
     """A request that was answered; `order` has the rows that were shown, best first, `ids` and `values` all rows'."""
 
     X: FloatArray
@@ -178,7 +178,9 @@ def refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...]
     return HttpAnswer(status, _encode(Refusal(sentence)), headers=(*headers, *more))
 
 
-def read(model: Served, request: ScoreRequest | InterleaveRequest, limit: int) -> tuple[list[Any], RequestRows]:
+def read_rows(
+    model: LoadedModel, request: ScoreRequest | InterleaveRequest, limit: int
+) -> tuple[list[Any], RequestRows]:
     """The ids of the documents and their rows."""
     ids = check_ids(request.documents, limit)
     if request.query is None and model.ranker.uses_query_context:
@@ -190,12 +192,12 @@ def read(model: Served, request: ScoreRequest | InterleaveRequest, limit: int) -
     return ids, model.columns.rows(request.documents, request.features, request.query_text)
 
 
-def scored(model: Served, request: ScoreRequest, limit: int) -> Done:
+def score(model: LoadedModel, request: ScoreRequest, limit: int) -> ScoredRequest:
     """The scores in the order of the request."""
-    ids, (X, unseen) = read(model, request, limit)
+    ids, (X, unseen) = read_rows(model, request, limit)
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(name, score) for name, score in zip(ids, scores.tolist(), strict=True)]
-    return Done(
+    return ScoredRequest(
         X=X,
         scores=scores,
         unseen=unseen,
@@ -207,18 +209,18 @@ def scored(model: Served, request: ScoreRequest, limit: int) -> Done:
     )
 
 
-def ranked(
-    model: Served, request: RankRequest, limit: int, list_id: str | None = None, swap: int | None = None
-) -> Done:
+def rank(
+    model: LoadedModel, request: RankRequest, limit: int, list_id: str | None = None, swap: int | None = None
+) -> ScoredRequest:
     """The documents in order of rank; the one at the place `swap` is exchanged with the next."""
-    ids, (X, unseen) = read(model, request, limit)
+    ids, (X, unseen) = read_rows(model, request, limit)
     scores = model.scores(X) if ids else np.empty(0)
     order, values = model.order(scores, request.top) if ids else [], scores.tolist()
     if swap is not None:
         order[swap : swap + 2] = order[swap : swap + 2][::-1]
     listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
     written = _encode(Ranking(model.name, model.version, listed, list_id))
-    return Done(
+    return ScoredRequest(
         X=X,
         scores=scores,
         unseen=unseen,
@@ -230,24 +232,24 @@ def ranked(
     )
 
 
-def both(
-    models: tuple[Served, Served], request: InterleaveRequest, limit: int
+def rank_by_both(
+    models: tuple[LoadedModel, LoadedModel], request: InterleaveRequest, limit: int
 ) -> tuple[list[Any], list[int], list[int]]:
     """The ids, and how two models rank them."""
     if not request.documents:
         return [], [], []
     first, second = models
-    if not first.columns.take_the_same(second.columns):
+    if not first.columns.accepts_same_requests(second.columns):
         raise RefusedError(422, f"'{first.name}' and '{second.name}' take different columns and cannot be interleaved.")
-    ids, rows = read(first, request, limit)
+    ids, rows = read_rows(first, request, limit)
     same = first.columns.encoding == second.columns.encoding and first.columns.text is None
-    _, others = (ids, rows) if same else read(second, request, limit)
+    _, others = (ids, rows) if same else read_rows(second, request, limit)
     return ids, first.order(first.scores(rows.X)), second.order(second.scores(others.X))
 
 
-def explained(model: Served, request: ExplainRequest, limit: int) -> bytes:
+def explain(model: LoadedModel, request: ExplainRequest, limit: int) -> bytes:
     """Why document a has another score than document b."""
-    ids, (X, _) = read(model, request, limit)
+    ids, (X, _) = read_rows(model, request, limit)
     for document in (request.a, request.b):
         if document not in ids:
             raise RefusedError(422, f"Document {document!r} is not among the documents of the request.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from toprank.serving.recording import Recorder
+    from toprank.serving.recorder import Recorder
 
 
 class Endpoint(NamedTuple):

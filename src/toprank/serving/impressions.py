@@ -40,22 +40,22 @@ def name_of(impression: str) -> str:
 class OpenedList:
     """A list whose id was opened."""
 
-    def __init__(self, seal: Seal, head: bytes, marks: bytes) -> None:
+    def __init__(self, signer: ListIdSigner, head: bytes, marks: bytes) -> None:
         self.made, _, self._word, _, _, _, self.pair = _HEAD.unpack(head)
-        self._seal, self._places = seal, {mark: place for place, (mark,) in enumerate(_MARK.iter_unpack(marks))}
+        self._signer, self._places = signer, {mark: place for place, (mark,) in enumerate(_MARK.iter_unpack(marks))}
         self.listed = bool(self._places)
         """Whether the id knows its documents: that of a list of one model does not."""
 
     def place(self, document: Any) -> tuple[int, int] | None:
         """Return the place of a document in the list and its team, 0 or 1; None if it is not there."""
-        mark = self._seal.mark(self._word, document)
+        mark = self._signer.mark(self._word, document)
         for team in (0, 1):
             if (place := self._places.get(mark ^ team)) is not None:
                 return place, team
         return None
 
 
-class Seal:
+class ListIdSigner:
     """Makes ids and opens them.
 
     Args:
@@ -63,8 +63,8 @@ class Seal:
             too: `OpenedList.pair` tells them apart.
         secret: shared by replicas; without one, ids are valid in this process only.
 
-    >>> seal = Seal(("a", "b"), b"a long random word")
-    >>> shown = seal.opened(seal.made([("x", 0), (7, 1)], ("0123456789ab", "ba9876543210")))
+    >>> signer = ListIdSigner(("a", "b"), b"a long random word")
+    >>> shown = signer.open(signer.sign_interleaved([("x", 0), (7, 1)], ("0123456789ab", "ba9876543210")))
     >>> shown.place(7), shown.place("7")
     ((1, 1), None)
     """
@@ -84,14 +84,14 @@ class Seal:
         )
         return mark
 
-    def ranked(self, version: str) -> str:
+    def sign_ranking(self, version: str) -> str:
         """The id of a new list of one model, which does not say what it shows: a log does."""
         word = next(self._words).to_bytes(8)  # beside the process and time it tells lists apart; it salts nothing
         both = bytes.fromhex(version), _ONE_MODEL
         content = _HEAD.pack(time.time_ns(), self.process, word, *both, 0, self.pair)
         return _written(self._signature(content) + content)
 
-    def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str]) -> str:
+    def sign_interleaved(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str]) -> str:
         """The id of a new list of documents with their teams."""
         while True:
             word = os.urandom(8)
@@ -103,7 +103,7 @@ class Seal:
         content = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
         return _written(self._signature(content) + content)
 
-    def opened(self, impression: str) -> OpenedList | None:
+    def open(self, impression: str) -> OpenedList | None:
         """Return the list of an id; None if the id was not made with our key."""
         try:
             text = base64.urlsafe_b64decode(impression + "=" * (-len(impression) % 4))
@@ -116,7 +116,7 @@ class Seal:
             return None
         return OpenedList(self, head, marks)
 
-    def keyed(self, word: Any) -> str:
+    def hash_key(self, word: Any) -> str:
         """Return the hash that a log has instead of the key of a client (a user, a visit), the same in all replicas.
 
         The keys 7 and ``"7"`` are one client, as in `TrafficSplit`.

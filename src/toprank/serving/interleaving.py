@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from toprank.clicks.interleaved import team_draft
-from toprank.serving.impressions import OpenedList, Seal
-from toprank.serving.models import Served
+from toprank.serving.impressions import ListIdSigner, OpenedList
+from toprank.serving.models import LoadedModel
 
 _MAX_LENGTH = 1000  # documents of a list
 
@@ -29,17 +29,21 @@ class InterleavedModels:
 
     def __init__(self, a: str, b: str, rng: random.Random | None = None, secret: bytes | None = None) -> None:
         self.names = (a, b)
-        self._rng, self._seal = rng or random.Random(), Seal(self.names, secret)
+        self._rng, self._signer = rng or random.Random(), ListIdSigner(self.names, secret)
 
-    def shown(
-        self, models: tuple[Served, Served], rankings: tuple[Sequence[int], Sequence[int]], ids: Sequence[Any], top: int
+    def draft(
+        self,
+        models: tuple[LoadedModel, LoadedModel],
+        rankings: tuple[Sequence[int], Sequence[int]],
+        ids: Sequence[Any],
+        top: int,
     ) -> tuple[str, dict[Any, int]]:
         """Return a new list: its impression, and the ids of its documents with their teams, 0 or 1, in order."""
         drafted = team_draft(*rankings, min(top, _MAX_LENGTH), lambda: self._rng.getrandbits(1))
         teams = {ids[document]: team for document, team in drafted.items()}
-        return self._seal.made(list(teams.items()), (models[0].version, models[1].version)), teams
+        return self._signer.sign_interleaved(list(teams.items()), (models[0].version, models[1].version)), teams
 
     def model_of(self, shown: OpenedList, document: Any) -> str | None:
         """Return the model whose team a document of a list is in; None if the list is not of these two models."""
-        place = shown.place(document) if shown.pair == self._seal.pair else None
+        place = shown.place(document) if shown.pair == self._signer.pair else None
         return None if place is None else self.names[place[1]]

@@ -31,7 +31,7 @@ class Log:
         if self.requests:
             self("request", endpoint=endpoint, status=status, ms=round(seconds * 1e3, 3), **facts)
 
-    def hear(self, name: str) -> None:
+    def capture_warnings(self, name: str) -> None:
         """Write the warnings of a library as lines of this log."""
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [_LogHandler(self)], False

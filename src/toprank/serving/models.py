@@ -32,7 +32,7 @@ _ONE_QUERY = (0, 1)  # its offsets
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class LoadedModel:
     """A model that answers.
 
     Attributes:
@@ -117,7 +117,7 @@ class Models:
     def __iter__(self) -> Any:
         return iter(self._served.values())
 
-    def get(self, name: str | None) -> Served:
+    def get(self, name: str | None) -> LoadedModel:
         """The model of a name; without a name, the primary one."""
         served = self._served.get(self.primary if name is None else name)
         if served is None and not self._served:
@@ -137,7 +137,7 @@ class Models:
                 names.append(name)
         return names
 
-    def reload(self, name: str) -> Served:
+    def reload(self, name: str) -> LoadedModel:
         """Read a model again; an error says why the old one stays."""
         old = self._served[name]
         before = signature_of(old.path)
@@ -152,8 +152,8 @@ class Models:
         return new
 
 
-def _check_same_columns(new: Served, old: Served) -> None:
-    if not new.columns.take_the_same(old.columns):
+def _check_same_columns(new: LoadedModel, old: LoadedModel) -> None:
+    if not new.columns.accepts_same_requests(old.columns):
         raise DataError(
             f"{new.path}: the new model takes other columns than the one that serves; clients would have to change, so "
             "start a service of its own for it."
@@ -180,7 +180,7 @@ def _digest(path: Path) -> str:
         return ""  # reading it will say why
 
 
-def read_model(name: str, path: Path) -> Served:
+def read_model(name: str, path: Path) -> LoadedModel:
     """A model that passed its self-test; what is read is one file, not the halves of two."""
     for _ in range(_TRIES):
         signature, digest = signature_of(path), _digest(path)
@@ -195,10 +195,9 @@ def read_model(name: str, path: Path) -> Served:
     _scores(ranker, X)  # what is made at first use is made before the first request
     start = time.perf_counter()
     _scores(ranker, X)
-    slow = (
-        ranker.uses_query_context or time.perf_counter() - start > _SLOW
-    )  # of a whole set, the time grows with its square
-    return Served(name, path, ranker, digest[:12], columns, slow, signature)
+    # The time of a model that uses the whole query grows with the square of the number of documents.
+    slow = ranker.uses_query_context or time.perf_counter() - start > _SLOW
+    return LoadedModel(name, path, ranker, digest[:12], columns, slow, signature)
 
 
 def _columns_of(ranker: Any) -> ModelColumns:

@@ -158,12 +158,12 @@ _decoder: Any = cache(msgspec.json.Decoder)  # made at the first request of a ki
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 
 
-def understood(kind: type[Asked], body: bytes) -> Asked:
+def parse_request(kind: type[Asked], body: bytes) -> Asked:
     """Parse a body as a request of a kind.
 
-    >>> understood(Events, b'{"request": "i", "events": [{"kind": "click", "document": 3}]}').events[0].document
+    >>> parse_request(Events, b'{"request": "i", "events": [{"kind": "click", "document": 3}]}').events[0].document
     3
-    >>> understood(Events, b'{"request": NaN}')
+    >>> parse_request(Events, b'{"request": NaN}')
     Traceback (most recent call last):
     ...
     toprank.serving.requests.RefusedError: The body is not JSON, which has no NaN or Infinity: a missing value is null.
@@ -171,36 +171,36 @@ def understood(kind: type[Asked], body: bytes) -> Asked:
     try:
         request: Asked = _decoder(kind).decode(body)
     except msgspec.ValidationError as problem:
-        raise RefusedError(422, f"The request does not have the expected form: {plain_fault(problem)}.") from None
+        raise RefusedError(422, f"The request does not have the expected form: {decoder_message(problem)}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
-        raise malformed(body, problem) from None
+        raise invalid_json(body, problem) from None
     return request
 
 
-def malformed(body: bytes, problem: Exception) -> RefusedError:
+def invalid_json(body: bytes, problem: Exception) -> RefusedError:
     """The refusal of what is not JSON."""
     if _NO_NUMBER.search(body):
         return RefusedError(400, "The body is not JSON, which has no NaN or Infinity: a missing value is null.")
     if isinstance(problem, RecursionError):
         return RefusedError(400, "The body is nested too deeply.")
-    return RefusedError(400, f"The body is not JSON: {plain_fault(problem)}.")
+    return RefusedError(400, f"The body is not JSON: {decoder_message(problem)}.")
 
 
-def plain_fault(problem: Exception) -> str:
+def decoder_message(problem: Exception) -> str:
     """Return what the decoder says without its quotes; places are written as in JavaScript.
 
-    >>> plain_fault(ValueError("Expected `int`, got `str` - at `$.documents[0].id`"))
+    >>> decoder_message(ValueError("Expected `int`, got `str` - at `$.documents[0].id`"))
     'expected int, got str at $.documents[0].id'
     """
     fault = str(problem).replace("`", "").replace(" - at ", " at ").removesuffix(".")
-    fault = fault.replace("JSON is malformed: ", "")
+    fault = fault.replace("JSON is invalid_json: ", "")
     return fault[:1].lower() + fault[1:]
 
 
-def first_twice(values: Sequence[Any]) -> Any:
+def first_duplicate(values: Sequence[Any]) -> Any:
     """Return the first value that occurs more than once; None if all differ.
 
-    >>> first_twice(["a", "b", "a", "b"])
+    >>> first_duplicate(["a", "b", "a", "b"])
     'a'
     """
     if len(set(values)) == len(values):  # nearly always, and quicker than counting
@@ -213,6 +213,6 @@ def check_ids(documents: Sequence[RequestedDocument], limit: int) -> list[Any]:
     if len(documents) > limit:
         raise RefusedError(413, f"There are {len(documents):,} documents; this service takes {limit:,} at a time.")
     ids = [document.id for document in documents]
-    if (twice := first_twice(ids)) is not None:
+    if (twice := first_duplicate(ids)) is not None:
         raise RefusedError(422, f"Two documents have the id {twice!r}; the ids of a request must differ.")
     return ids

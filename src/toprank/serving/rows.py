@@ -20,7 +20,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import closest_match
-from toprank.serving.requests import RefusedError, RequestedDocument, first_twice, malformed, plain_fault
+from toprank.serving.requests import RefusedError, RequestedDocument, decoder_message, first_duplicate, invalid_json
 from toprank.text.tables import TextFeatures, joined_columns
 
 _END = b",".ljust(41, b"\0")  # the zeros that the kernel stops at
@@ -69,7 +69,7 @@ class ModelColumns:
             place: _READERS[column.kind](column) for place, column in enumerate(kinds) if column.kind in _READERS
         }
 
-    def take_the_same(self, other: ModelColumns) -> bool:
+    def accepts_same_requests(self, other: ModelColumns) -> bool:
         """Whether a request to one of them says the same to the other."""
         kinds = [
             None if columns.encoding is None else [column.kind for column in columns.encoding.columns]
@@ -154,7 +154,7 @@ class ModelColumns:
         """Where the model's columns are among `features`."""
         if (known := self._plans.get((features, select))) is not None:
             return known
-        if (twice := first_twice(features)) is not None:
+        if (twice := first_duplicate(features)) is not None:
             raise RefusedError(422, f"The feature {_listed([twice])} is named twice.")
         self._check_names(features, select, "features")
         place = {name: number for number, name in enumerate(features)}
@@ -273,7 +273,7 @@ def _decoded(documents: Sequence[RequestedDocument]) -> list[Any]:
     try:
         rows: list[Any] = _LONG_WAY.decode(text)
     except msgspec.ValidationError as problem:
-        fault = plain_fault(problem)
+        fault = decoder_message(problem)
         if place := _PLACE.search(fault):
             about = f"Document {documents[int(place[1])].id!r}"
             value = "" if place[2] in (None, "...") else f", value number {place[2]} (from 0)"
@@ -281,7 +281,7 @@ def _decoded(documents: Sequence[RequestedDocument]) -> list[Any]:
             raise RefusedError(422, f"{about}{value}: {fault}.") from None
         raise RefusedError(422, f"The values of the documents do not have the expected form: {fault}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
-        raise malformed(text, problem) from None
+        raise invalid_json(text, problem) from None
     return rows
 
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, TypeVar
 from toprank.errors import DataError, ToprankError
 from toprank.serving import answers, openapi
 from toprank.serving.answers import JSON, LEAVE, PLAIN, HttpAnswer, refused
-from toprank.serving.aside import Threads
-from toprank.serving.counting import Counters
+from toprank.serving.counters import Counters
+from toprank.serving.event_log import EventLog
+from toprank.serving.experiments import Arm, Exploration, Swap, TrafficSplit
 from toprank.serving.extension import Endpoint, Extension
-from toprank.serving.impressions import Seal
-from toprank.serving.journal import Journal
+from toprank.serving.impressions import ListIdSigner
 from toprank.serving.logs import Log, where
-from toprank.serving.models import Models, Served
+from toprank.serving.models import LoadedModel, Models
 from toprank.serving.page import HEADERS, PARTS, read_pages
-from toprank.serving.recording import Recorder
+from toprank.serving.recorder import Recorder
 from toprank.serving.requests import (
     Events,
     ExplainRequest,
@@ -38,17 +38,17 @@ from toprank.serving.requests import (
     Receive,
     RefusedError,
     ScoreRequest,
+    parse_request,
     read_body,
-    understood,
 )
 from toprank.serving.settings import ServiceOptions
-from toprank.serving.shadowing import Shadow
-from toprank.serving.trials import Arm, Exploration, Swap, TrafficSplit
+from toprank.serving.shadow import Shadow
+from toprank.serving.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.serving.drift_watch import DriftWatch
     from toprank.serving.interleaving import InterleavedModels
-    from toprank.serving.watching import DriftWatch
 
 _LARGE = 1 << 18  # bytes of a body from which on it is scored on a thread, to keep nobody else waiting
 _MANY = 200  # documents likewise, however small: twice those that a model was found quick with
@@ -85,31 +85,36 @@ class Service:
         self.draining = False
         self._token = None if options.token is None else options.token.encode()
         # What takes too long goes on for minutes after its client was told so; it must not keep others waiting.
-        self._threads = Threads(self.limits.threads, self.limits.queue, "serving")
-        self._explaining, self._telling = Threads(1, self.limits.queue, "explaining"), Threads(1, _SCRAPES, "telling")
+        self._pool = WorkerPool(self.limits.threads, self.limits.queue, "serving")
+        self._explain_pool, self._metrics_pool = (
+            WorkerPool(1, self.limits.queue, "explaining"),
+            WorkerPool(1, _SCRAPES, "metrics"),
+        )
         self._split = TrafficSplit(models.primary, options.split) if options.split else None
         exploration = None if options.explore is None else Exploration(options.explore)
         self._check_roles(options)
         self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(options.shadows)]
         word = (options.secret or secrets.token_hex(32)).encode()
-        self._interleaving = None if options.interleave is None else _interleaved(options.interleave, word)
-        journal = None if options.files is None else Journal(options.files, self.counters, self.log)
-        self._recorder = Recorder(journal, Seal((), word), self.counters, options.max_event_age_days, exploration)
-        if options.secret is None and journal is not None:
-            self.log("remark", says=_ONE_PROCESS)
-        self._watch = None if reference is None else _watch(reference, models, self.counters)
-        self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._infos)
+        self._interleaving = None if options.interleave is None else _interleaved_models(options.interleave, word)
+        event_log = None if options.files is None else EventLog(options.files, self.counters, self.log)
+        self._recorder = Recorder(
+            event_log, ListIdSigner((), word), self.counters, options.max_event_age_days, exploration
+        )
+        if options.secret is None and event_log is not None:
+            self.log("remark", says=_NO_SECRET_REMARK)
+        self._watch = None if reference is None else _drift_watch(reference, models, self.counters)
+        self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._model_infos)
         self._routes: dict[str, tuple[str, Callable[..., Awaitable[HttpAnswer]]]] = {
-            "/v1/rank": ("POST", self._ranked),
-            "/v1/score": ("POST", self._scored),
-            "/v1/explain": ("POST", self._explained),
-            "/v1/interleave": ("POST", self._interleaved),
-            "/v1/events": ("POST", self._noted),
-            "/v1/models": ("GET", self._listed),
-            "/metrics": ("GET", self._counted),
-            "/openapi.json": ("GET", self._described),
-            "/healthz": ("GET", self._healthy),
-            "/readyz": ("GET", self._ready),
+            "/v1/rank": ("POST", self._rank),
+            "/v1/score": ("POST", self._score),
+            "/v1/explain": ("POST", self._explain),
+            "/v1/interleave": ("POST", self._interleave),
+            "/v1/events": ("POST", self._take_events),
+            "/v1/models": ("GET", self._list_models),
+            "/metrics": ("GET", self._metrics),
+            "/openapi.json": ("GET", self._openapi),
+            "/healthz": ("GET", self._health),
+            "/readyz": ("GET", self._readiness),
         }
         self._open = {"/healthz", "/readyz"}
         self._add_pages(read_pages("toprank.serving", PARTS))
@@ -121,7 +126,7 @@ class Service:
         """Add endpoints and pages; a page of the extension at / moves ours to /models."""
         self._endpoints = dict(extension.endpoints(self._recorder))
         self._routes |= {
-            path: ("POST", partial(self._extended, endpoint)) for path, endpoint in self._endpoints.items()
+            path: ("POST", partial(self._call_extension, endpoint)) for path, endpoint in self._endpoints.items()
         }
         if "/" in extension.pages:
             self._routes["/models"] = self._routes["/"]
@@ -133,7 +138,7 @@ class Service:
         self._routes |= {path: ("GET", partial(_static, kind, content)) for path, (kind, content) in pages.items()}
         self._open |= set(pages)
 
-    def _named(self, name: str) -> Served:
+    def _model_of_option(self, name: str) -> LoadedModel:
         """Return the model that an option names."""
         try:
             return self.models.get(name)
@@ -144,16 +149,16 @@ class Service:
         """Refuse models that are unknown, or cannot have the roles that the options give them."""
         primary, pair = self.models.primary, tuple[str, ...](options.interleave or ())
         for name in (*options.shadows, *pair):
-            self._named(name)
+            self._model_of_option(name)
         if primary in options.shadows:
             raise DataError(f"'{primary}' is the primary model and cannot be its own shadow; name another.")
         if len(set(pair)) < len(pair):
             raise DataError(f"Interleaving compares two models, but '{pair[0]}' was named twice.")
         for name in () if self._split is None else self._split.names:
-            if not self._named(name).columns.take_the_same(self.models.get(None).columns):
+            if not self._model_of_option(name).columns.accepts_same_requests(self.models.get(None).columns):
                 raise DataError(f"'{name}' and '{primary}' take different columns and cannot share users.")
 
-    def _infos(self) -> dict[tuple[str, ...], float]:
+    def _model_infos(self) -> dict[tuple[str, ...], float]:
         return {(model.name, model.version, type(model.ranker).__name__): 1.0 for model in self.models}
 
     # ---- a request and its answer ----
@@ -219,33 +224,33 @@ class Service:
         return self._token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token))
 
     async def _work(
-        self, function: Callable[[], Result], request: ScoreRequest | InterleaveRequest, size: int, *models: Served
+        self, function: Callable[[], Result], request: ScoreRequest | InterleaveRequest, size: int, *models: LoadedModel
     ) -> Result:
         """The result of a function, made here and now, or on a thread where that may take long."""
         aside = size > _LARGE or len(request.documents) > _MANY or any(model.slow for model in models)
-        return await self._threads.result(function, self.limits.seconds) if aside else function()
+        return await self._pool.run(function, self.limits.seconds) if aside else function()
 
     # ---- endpoints ----
 
-    async def _ranked(self, body: bytes) -> HttpAnswer:
-        request = understood(RankRequest, body)
+    async def _rank(self, body: bytes) -> HttpAnswer:
+        request = parse_request(RankRequest, body)
         arm = self._arm(request)
         model = self.models.get(request.model if arm is None else arm.model)
-        kept = self._recorder.journal is not None and request.documents
-        list_id = self._recorder.new_list(model.version) if kept else None
+        kept = self._recorder.event_log is not None and request.documents
+        list_id = self._recorder.new_list_id(model.version) if kept else None
         n = len(request.documents)
-        swap = self._recorder.swap(min(request.top or n, n)) if kept else Swap()
-        answer = partial(answers.ranked, model, request, self.limits.documents, list_id, swap.place)
-        done = await self._work(answer, request, len(body), model)
+        swap = self._recorder.draw_swap(min(request.top or n, n)) if kept else Swap()
+        answer = partial(answers.rank, model, request, self.limits.documents, list_id, swap.place)
+        scored = await self._work(answer, request, len(body), model)
         if list_id is not None:
-            self._recorder.ranked(list_id, model, request, done, swap, arm)
-        return self._noticed(model, request, done)
+            self._recorder.record_ranking(list_id, model, request, scored, swap, arm)
+        return self._observed(model, request, scored)
 
-    async def _scored(self, body: bytes) -> HttpAnswer:
-        request = understood(ScoreRequest, body)
+    async def _score(self, body: bytes) -> HttpAnswer:
+        request = parse_request(ScoreRequest, body)
         model = self.models.get(request.model)
-        scored = partial(answers.scored, model, request, self.limits.documents)
-        return self._noticed(model, request, await self._work(scored, request, len(body), model))
+        scored = partial(answers.score, model, request, self.limits.documents)
+        return self._observed(model, request, await self._work(scored, request, len(body), model))
 
     def _arm(self, request: RankRequest) -> Arm | None:
         """Return the arm of a split that a request belongs to; None for a request that names a model or has no key."""
@@ -255,77 +260,77 @@ class Service:
         self.counters.split.labels(arm.model).inc()
         return arm
 
-    def _noticed(self, model: Served, request: ScoreRequest, done: answers.Done) -> HttpAnswer:
+    def _observed(self, model: LoadedModel, request: ScoreRequest, scored: answers.ScoredRequest) -> HttpAnswer:
         """Return the answer, after counting it and passing it to shadows and the drift watch."""
-        name, n = model.name, len(done.scores)
+        name, n = model.name, len(scored.scores)
         self.counters.documents.labels(name).observe(n)
-        if done.missing:
-            self.counters.missing.labels(name).inc(done.missing)
-        for feature, times in done.unseen.items():
+        if scored.missing:
+            self.counters.missing.labels(name).inc(scored.missing)
+        for feature, times in scored.unseen.items():
             self.counters.unseen.labels(name, feature).inc(times)
         if n and name == self.models.primary:
             for shadow in self._shadows:
-                shadow.look(model, request, done.X, done.scores)
+                shadow.observe(model, request, scored.X, scored.scores)
             if self._watch is not None:
-                self._watch.look(model, done.X)
-        return HttpAnswer(200, done.written, facts={"model": name, "version": model.version, "documents": n})
+                self._watch.observe(model, scored.X)
+        return HttpAnswer(200, scored.written, facts={"model": name, "version": model.version, "documents": n})
 
-    async def _extended(self, endpoint: Endpoint, body: bytes) -> HttpAnswer:
-        request = understood(endpoint.request, body)
-        threads = self._explaining if endpoint.rare else self._threads
-        return HttpAnswer.from_value(await threads.result(partial(endpoint.work, request), self.limits.seconds))
+    async def _call_extension(self, endpoint: Endpoint, body: bytes) -> HttpAnswer:
+        request = parse_request(endpoint.request, body)
+        threads = self._explain_pool if endpoint.rare else self._pool
+        return HttpAnswer.from_value(await threads.run(partial(endpoint.work, request), self.limits.seconds))
 
-    async def _explained(self, body: bytes) -> HttpAnswer:
-        request = understood(ExplainRequest, body)
+    async def _explain(self, body: bytes) -> HttpAnswer:
+        request = parse_request(ExplainRequest, body)
         model = self.models.get(request.model)
-        explained = partial(answers.explained, model, request, self.limits.documents)
-        explanation = await self._explaining.result(explained, self.limits.seconds)
+        explained = partial(answers.explain, model, request, self.limits.documents)
+        explanation = await self._explain_pool.run(explained, self.limits.seconds)
         return HttpAnswer(
             200, explanation, facts={"model": model.name, "version": model.version, "documents": len(request.documents)}
         )
 
-    async def _interleaved(self, body: bytes) -> HttpAnswer:
+    async def _interleave(self, body: bytes) -> HttpAnswer:
         interleaving = self._interleaving
         if interleaving is None:
             raise RefusedError(404, "This service does not interleave; start it with two models to interleave.")
-        request = understood(InterleaveRequest, body)
+        request = parse_request(InterleaveRequest, body)
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
-        both = partial(answers.both, models, request, self.limits.documents)
+        both = partial(answers.rank_by_both, models, request, self.limits.documents)
         ids, *rankings = await self._work(both, request, len(body), *models)
-        impression, listed = interleaving.shown(models, (rankings[0], rankings[1]), ids, request.top or len(ids))
+        impression, listed = interleaving.draft(models, (rankings[0], rankings[1]), ids, request.top or len(ids))
         self.counters.impressions.inc()
         if listed:
-            self._recorder.interleaved(impression, models, request, listed)
-        ranking = [answers.PlacedDocument(document, rank) for rank, document in enumerate(listed, start=1)]
+            self._recorder.record_interleaving(impression, models, request, listed)
+        ranking = [answers.InterleavedDocument(document, rank) for rank, document in enumerate(listed, start=1)]
         return HttpAnswer.from_value(answers.InterleavedList(impression, ranking), facts={"documents": len(ids)})
 
-    async def _noted(self, body: bytes) -> HttpAnswer:
-        if self._recorder.journal is None:
+    async def _take_events(self, body: bytes) -> HttpAnswer:
+        if self._recorder.event_log is None:
             raise RefusedError(404, "This service keeps no log of what users do; start it with a folder for one.")
-        events = understood(Events, body)
-        shown = self._recorder.opened(events)
-        new = self._recorder.done(events)
+        events = parse_request(Events, body)
+        shown = self._recorder.open_list(events)
+        new = self._recorder.record_events(events)
         if self._interleaving is not None:
             clicked = [event.document for event in new if event.kind == "click"]
             for name in filter(None, (self._interleaving.model_of(shown, document) for document in clicked)):
                 self.counters.clicks.labels(name).inc()
         return HttpAnswer.from_value(answers.CountedEvents(len(new), len(events.events) - len(new)))
 
-    async def _listed(self) -> HttpAnswer:
+    async def _list_models(self) -> HttpAnswer:
         described = [model.described() for model in self.models]
         return HttpAnswer.from_value(answers.ModelList(self.models.primary, described))
 
-    async def _counted(self) -> HttpAnswer:
-        text = await self._telling.result(self.counters.text, self.limits.seconds)
+    async def _metrics(self) -> HttpAnswer:
+        text = await self._metrics_pool.run(self.counters.text, self.limits.seconds)
         return HttpAnswer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
 
-    async def _described(self) -> HttpAnswer:
+    async def _openapi(self) -> HttpAnswer:
         return HttpAnswer.from_value(openapi.document(token=self._token is not None, more=self._endpoints))
 
-    async def _healthy(self) -> HttpAnswer:
+    async def _health(self) -> HttpAnswer:
         return HttpAnswer.from_value(answers.Status("alive"))
 
-    async def _ready(self) -> HttpAnswer:
+    async def _readiness(self) -> HttpAnswer:
         if self.draining:
             raise RefusedError(503, "The service is stopping.")
         return HttpAnswer.from_value(answers.Status("ready"))
@@ -359,25 +364,25 @@ class Service:
     def close(self) -> None:
         """Stop the threads."""
         others = (*self._shadows, *(() if self._watch is None else (self._watch,)))
-        for threads in (self._threads, self._explaining, self._telling, self._recorder, *others):
+        for threads in (self._pool, self._explain_pool, self._metrics_pool, self._recorder, *others):
             threads.close()
 
 
-_ONE_PROCESS = (
+_NO_SECRET_REMARK = (
     "Ids of lists hold for this process alone: what is told of them to another one, or to this one after a restart, is "
     "refused. Give all replicas the same secret file."
 )
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 
 
-def _interleaved(names: tuple[str, str], secret: bytes) -> InterleavedModels:
+def _interleaved_models(names: tuple[str, str], secret: bytes) -> InterleavedModels:
     from toprank.serving.interleaving import InterleavedModels  # which only some services need, and statistics with it
 
     return InterleavedModels(*names, secret=secret)
 
 
-def _watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:
-    from toprank.serving.watching import DriftWatch  # which only some services need, and statistics with it
+def _drift_watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:
+    from toprank.serving.drift_watch import DriftWatch  # which only some services need, and statistics with it
 
     return DriftWatch(reference, models, counters)
 

@@ -165,7 +165,7 @@ class Settings:
         float, Option("Seconds allowed for a body to arrive, and for the answer.", 0.1, group=LIMITS)
     ] = Limits.seconds
     threads: Annotated[
-        int, Option("Threads for large requests and slow models; small requests need none.", 1, group=LIMITS)
+        int, Option("WorkerPool for large requests and slow models; small requests need none.", 1, group=LIMITS)
     ] = Limits.threads
     queue: Annotated[int, Option("Requests that may wait for a thread; any more get 503.", 0, group=LIMITS)] = (
         Limits.queue

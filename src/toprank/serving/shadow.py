@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from toprank.compute import FloatArray
-from toprank.serving.aside import Threads
-from toprank.serving.counting import Counters
-from toprank.serving.models import Models, Served
+from toprank.serving.counters import Counters
+from toprank.serving.models import LoadedModel, Models
 from toprank.serving.requests import ScoreRequest
+from toprank.serving.worker_pool import WorkerPool
 
 _WAITING = 32  # requests, with the one at work, that a shadow keeps; the next ones are skipped, and counted
 _TOP = 10
@@ -19,16 +19,16 @@ class Shadow:
 
     def __init__(self, name: str, models: Models, counters: Counters) -> None:
         self.name, self._models, self._counters = name, models, counters
-        self._thread = Threads(1, _WAITING - 1, "shadow")
+        self._worker = WorkerPool(1, _WAITING - 1, "shadow")
 
-    def look(self, model: Served, request: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
+    def observe(self, model: LoadedModel, request: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
         """Score the documents of a request that `model` answered, as soon as the thread is free."""
         pair = (model.name, self.name)
-        if self._thread.begin(partial(self._compare, model, request, X, scores, pair)) is None:
+        if self._worker.submit(partial(self._compare, model, request, X, scores, pair)) is None:
             self._counters.shadow_skipped.labels(*pair).inc()
 
     def _compare(
-        self, model: Served, request: ScoreRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
+        self, model: LoadedModel, request: ScoreRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
     ) -> None:
         counters = self._counters
         try:
@@ -46,7 +46,7 @@ class Shadow:
         counters.shadow_overlap.labels(*pair).observe(len({*before[:top]} & {*now[:top]}) / top)
         counters.shadowed.labels(*pair).inc()  # last: a scrape that sees this count has the others, too
 
-    def _rows(self, request: ScoreRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
+    def _rows(self, request: ScoreRequest, X: FloatArray, model: LoadedModel, shadow: LoadedModel) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""
         mine, theirs = shadow.columns, model.columns
         words = mine.text is not None or theirs.text is not None  # each knows them in its own way
@@ -56,4 +56,4 @@ class Shadow:
 
     def close(self) -> None:
         """Stop the thread."""
-        self._thread.close()
+        self._worker.close()

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from toprank.errors import DataError
-from toprank.serving.counting import Counters
+from toprank.serving.counters import Counters
 from toprank.serving.settings import LogFiles
 
 _SECONDS = 0.25  # between two writes: records since the last one are lost if the process is killed
@@ -93,7 +93,7 @@ class UserEvent(Struct, omit_defaults=True, gc=False, tag_field="application", t
     event_attributes: UserAttributes
 
 
-class Journal:
+class EventLog:
     """Files of what was shown and done, written by a thread.
 
     Args:
@@ -113,14 +113,14 @@ class Journal:
         self._room = 0.0  # bytes that may be written before the folder has to be looked at
         self._stopped, self._failed = Signal(), -_LOOK
         self._looked = -_LOOK
-        self._thread = Thread(target=self._write_on, name="journal", daemon=True)
+        self._thread = Thread(target=self._write_on, name="event log", daemon=True)
         self._thread.start()
 
-    def shown(self, record: ShownList) -> bool:
+    def add_list(self, record: ShownList) -> bool:
         """Queue a list that was served; False if there was no room, and the list is lost."""
         return self._add("queries", record)
 
-    def done(self, record: UserEvent) -> bool:
+    def add_event(self, record: UserEvent) -> bool:
         """Queue what a user did; False if there was no room."""
         return self._add("events", record)
 

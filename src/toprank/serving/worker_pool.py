@@ -13,8 +13,8 @@ from toprank.serving.requests import RefusedError
 Result = TypeVar("Result")
 
 
-class Threads:
-    """Threads for what would keep others waiting.
+class WorkerPool:
+    """WorkerPool for what would keep others waiting.
 
     Args:
         count: how many work at a time.
@@ -25,7 +25,7 @@ class Threads:
     def __init__(self, count: int, queue: int, name: str) -> None:
         self._pool, self._room = ThreadPoolExecutor(count, thread_name_prefix=name), Semaphore(count + queue)
 
-    def begin(self, function: Callable[[], Result]) -> Future[Result] | None:
+    def submit(self, function: Callable[[], Result]) -> Future[Result] | None:
         """Call the function as soon as a thread is free; None, and no call, if too many wait already."""
         if not self._room.acquire(blocking=False):
             return None
@@ -33,9 +33,9 @@ class Threads:
         work.add_done_callback(lambda _: self._room.release())
         return work
 
-    async def result(self, function: Callable[[], Result], seconds: float) -> Result:
+    async def run(self, function: Callable[[], Result], seconds: float) -> Result:
         """What the function gives, within so many seconds; one that was not begun by then never is."""
-        work = self.begin(function)
+        work = self.submit(function)
         if work is None:
             raise RefusedError(503, "The service is overloaded; try again later.")
         try:

@@ -17,9 +17,9 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.monitoring import Drift, monitor
-from toprank.serving.aside import Threads
-from toprank.serving.counting import Counters
-from toprank.serving.models import Models, Served
+from toprank.serving.counters import Counters
+from toprank.serving.models import LoadedModel, Models
+from toprank.serving.worker_pool import WorkerPool
 
 _LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; requests and values that are kept at most
 _SECONDS = 60.0  # between two comparisons
@@ -51,7 +51,7 @@ class DriftWatch:
         self._reference, self._models = reference, models
         self._kept: deque[FloatArray] = deque()
         self._size, self._version = 0, ""
-        self._lock, self._thread = Lock(), Threads(1, 0, "drift")  # one comparison at a time, and none that waits
+        self._lock, self._worker = Lock(), WorkerPool(1, 0, "drift")  # one comparison at a time, and none that waits
         self._last: _Comparison | None = None
         self._due = 0.0  # when to compare again
         self._failed = counters.drift_failed
@@ -63,7 +63,7 @@ class DriftWatch:
             "toprank_drift_feature_psi", "Population stability index of each feature.", ("model", "feature"), self._each
         )
 
-    def look(self, model: Served, X: FloatArray) -> None:
+    def observe(self, model: LoadedModel, X: FloatArray) -> None:
         """Remember the documents of a request that `model` answered; those of another version may have other codes."""
         with self._lock:
             if model.version != self._version:
@@ -79,13 +79,13 @@ class DriftWatch:
         model, now = self._models.get(None), monotonic()
         with self._lock:
             enough = model.version == self._version and len(self._kept) >= _LEAST
-            if enough and now >= self._due and self._thread.begin(partial(self._compare, model, list(self._kept))):
+            if enough and now >= self._due and self._worker.submit(partial(self._compare, model, list(self._kept))):
                 self._due = now + _SECONDS
             last = self._last
         known = last is not None and last.version == model.version and now - last.when <= _OLD
         return (last.model, last.drift) if known and last is not None else None
 
-    def _compare(self, model: Served, requests: list[FloatArray]) -> None:
+    def _compare(self, model: LoadedModel, requests: list[FloatArray]) -> None:
         comparison = None
         try:
             new = RankingData(
@@ -103,7 +103,7 @@ class DriftWatch:
 
     def close(self) -> None:
         """Stop the thread."""
-        self._thread.close()
+        self._worker.close()
 
     def _count(self) -> dict[tuple[str, ...], float]:
         return {(): float(len(self._kept))}

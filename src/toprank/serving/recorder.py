@@ -1,4 +1,4 @@
-"""Writes the lists of a service, and events on them, to its journal: every list has an id, which its events name."""
+"""Writes the lists of a service, and events on them, to its event_log: every list has an id, which its events name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.serving.answers import Done
-from toprank.serving.counting import Counters
-from toprank.serving.impressions import OpenedList, Seal, name_of
-from toprank.serving.journal import Journal, ObjectOf, ShownAttributes, ShownList, UserAttributes, UserEvent
-from toprank.serving.models import Served
+from toprank.serving.answers import ScoredRequest
+from toprank.serving.counters import Counters
+from toprank.serving.event_log import EventLog, ObjectOf, ShownAttributes, ShownList, UserAttributes, UserEvent
+from toprank.serving.experiments import Arm, Exploration, Swap
+from toprank.serving.impressions import ListIdSigner, OpenedList, name_of
+from toprank.serving.models import LoadedModel
 from toprank.serving.requests import Event, Events, Id, InterleaveRequest, RankRequest, RefusedError
-from toprank.serving.trials import Arm, Exploration, Swap
 
 _KEPT = 100_000  # events that are remembered, so that one that is sent again is known; readers know them all
 _ACTIONS = {"cart": "add_to_cart"}  # as UBI calls them; the others are called alike
@@ -28,35 +28,40 @@ class Recorder:
     """Writes lists and events.
 
     Args:
-        journal: where to write; None: nothing is written, but events are understood.
-        seal: signs the ids of lists.
+        event_log: where to write; None: nothing is written, but events are understood.
+        signer: signs the ids of lists.
         counters: where events are counted.
         days: how old a list may be when an event on it arrives.
         exploration: which lists to change a little; None: none.
     """
 
     def __init__(
-        self, journal: Journal | None, seal: Seal, counters: Counters, days: float, exploration: Exploration | None
+        self,
+        event_log: EventLog | None,
+        signer: ListIdSigner,
+        counters: Counters,
+        days: float,
+        exploration: Exploration | None,
     ) -> None:
-        self.journal, self._seal, self._counters, self._days = journal, seal, counters, days
+        self.event_log, self._signer, self._counters, self._days = event_log, signer, counters, days
         self._exploration = exploration
         self._noted: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
-    def new_list(self, version: str) -> str:
+    def new_list_id(self, version: str) -> str:
         """The id of a new list."""
-        return self._seal.ranked(version)
+        return self._signer.sign_ranking(version)
 
-    def swap(self, length: int) -> Swap:
+    def draw_swap(self, length: int) -> Swap:
         """Draw what is done to a list of so many documents."""
-        return Swap() if self._exploration is None else self._exploration.drawn(length)
+        return Swap() if self._exploration is None else self._exploration.draw(length)
 
-    def ranked(
-        self, list_id: str, model: Served, request: RankRequest, done: Done, swap: Swap, arm: Arm | None
+    def record_ranking(
+        self, list_id: str, model: LoadedModel, request: RankRequest, scored: ScoredRequest, swap: Swap, arm: Arm | None
     ) -> None:
         """Keep a list of one model."""
-        if self.journal is None:
+        if self.event_log is None:
             return
-        ids, values, order = done.ids, done.values, done.order
+        ids, values, order = scored.ids, scored.values, scored.order
         try:
             "".join(ids)  # the quickest way to see that all are text; every microsecond here is one of each request
         except TypeError:
@@ -70,17 +75,21 @@ class Recorder:
             propensity=None if swap.propensity == 1 else swap.propensity,
             arm=None if arm is None else arm.model,
             share=None if arm is None else arm.share,
-            features=self._features(model, done.X, order) if self.journal.options.features else None,
+            features=self._features(model, scored.X, order) if self.event_log.options.features else None,
             device=request.device,
             surface=request.surface,
         )
-        self.shown(list_id, request.query, ranked(ids), attributes, request.key)
+        self.record_list(list_id, request.query, ranked(ids), attributes, request.key)
 
-    def interleaved(
-        self, impression: str, models: tuple[Served, Served], request: InterleaveRequest, teams: Mapping[Any, int]
+    def record_interleaving(
+        self,
+        impression: str,
+        models: tuple[LoadedModel, LoadedModel],
+        request: InterleaveRequest,
+        teams: Mapping[Any, int],
     ) -> None:
         """Keep a list of two models."""
-        if self.journal is None:
+        if self.event_log is None:
             return
         a, b = models
         attributes = ShownAttributes(
@@ -90,17 +99,17 @@ class Recorder:
             device=request.device,
             surface=request.surface,
         )
-        self.shown(impression, request.query, [str(team) for team in teams], attributes, request.key)
+        self.record_list(impression, request.query, [str(team) for team in teams], attributes, request.key)
 
-    def shown(
+    def record_list(
         self, list_id: str, query: Id | None, ids: Sequence[str], attributes: ShownAttributes, key: Id | None = None
     ) -> None:
         """Keep a list of any kind, whose id is `list_id`."""
-        assert self.journal is not None
-        words, whose = None if query is None else str(query), None if key is None else self._seal.keyed(key)
-        self.journal.shown(ShownList(name_of(list_id), _now(), words, ids, attributes, whose))
+        assert self.event_log is not None
+        words, whose = None if query is None else str(query), None if key is None else self._signer.hash_key(key)
+        self.event_log.add_list(ShownList(name_of(list_id), _now(), words, ids, attributes, whose))
 
-    def _features(self, model: Served, X: FloatArray, order: Sequence[int]) -> dict[str, list[float | None]]:
+    def _features(self, model: LoadedModel, X: FloatArray, order: Sequence[int]) -> dict[str, list[float | None]]:
         names = model.columns.names or [str(place) for place in range(1, model.columns.count + 1)]
         shown: dict[str, list[float | None]] = {}
         for name, column in zip(names, np.asarray(X)[order].T.tolist(), strict=True):
@@ -109,9 +118,9 @@ class Recorder:
 
     # ---- events ----
 
-    def opened(self, events: Events) -> OpenedList:
+    def open_list(self, events: Events) -> OpenedList:
         """Return the list of events; refuse a list that is too old or not ours, and events that do not fit it."""
-        shown = self._seal.opened(events.request)
+        shown = self._signer.open(events.request)
         if shown is None:
             self._count(events.events, "forged")
             raise RefusedError(
@@ -129,7 +138,7 @@ class Recorder:
                 raise RefusedError(422, f"Document {event.document!r} is not in this list.")
         return shown
 
-    def done(self, events: Events) -> list[Event]:
+    def record_events(self, events: Events) -> list[Event]:
         """Keep events of a list that was opened; return those that are new."""
         name, new = name_of(events.request), []
         for event in events.events:
@@ -137,7 +146,7 @@ class Recorder:
             if key in self._noted:
                 self._count([event], "again")
                 continue
-            if self.journal is not None and not self.journal.done(_written(name, event)):
+            if self.event_log is not None and not self.event_log.add_event(_written(name, event)):
                 self._count([event], "dropped")
                 raise RefusedError(503, "The log cannot take more events now; send them again later.")
             self._noted[key] = None
@@ -153,8 +162,8 @@ class Recorder:
 
     def close(self) -> None:
         """Write what waits."""
-        if self.journal is not None:
-            self.journal.close()
+        if self.event_log is not None:
+            self.event_log.close()
 
 
 def _written(name: str, event: Event) -> UserEvent:

@@ -107,7 +107,7 @@ def serve(service: Service, bound: socket.socket, *, watch: bool = True, drain: 
         drain: seconds after SIGTERM in which requests are still welcome, while /readyz and the headers of answers tell
             clients to go elsewhere.
     """
-    service.log.hear("uvicorn.error")
+    service.log.capture_warnings("uvicorn.error")
     config = uvicorn.Config(
         service,
         log_config=None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from toprank.errors import reword
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
-from toprank.serving.running import listening, read_secret, read_token, serve
+from toprank.serving.server import listening, read_secret, read_token, serve
 from toprank.serving.service import Service
 from toprank.serving.settings import Settings
 
@@ -37,11 +37,11 @@ def start(
     """
     log = Log(requests=requests)
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: log("warning", says=as_sentence(message))
+        warnings.showwarning = lambda message, *_, **__: log("warning", says=warning_text(message))
         _start(models, settings, log, reference, extension)
 
 
-def as_served(sentence: str) -> str:
+def for_service(sentence: str) -> str:
     """A sentence for who starts a service, which reads with what it knows of its models: it takes no such argument."""
     return reword(sentence, lambda name, _: name, lambda _: False)
 
@@ -67,7 +67,7 @@ def _start(
         serve(service, bound, watch=settings.reload, drain=settings.drain)
 
 
-def as_sentence(message: Any) -> str:
+def warning_text(message: Any) -> str:
     """A warning in the words of a service."""
     sentence = message.args[0] if isinstance(message, Warning) and message.args else message
-    return as_served(sentence) if isinstance(sentence, str) else str(message)
+    return for_service(sentence) if isinstance(sentence, str) else str(message)

@@ -129,7 +129,7 @@ class Exploration:
         rng: draws.
 
     >>> exploration = Exploration("swap-neighbors:0.2:3", random.Random(0))
-    >>> {exploration.drawn(10) for _ in range(100)} == {Swap(None, 0.8), Swap(0, 0.1), Swap(1, 0.1)}
+    >>> {exploration.draw(10) for _ in range(100)} == {Swap(None, 0.8), Swap(0, 0.1), Swap(1, 0.1)}
     True
     """
 
@@ -146,7 +146,7 @@ class Exploration:
             )
         self._rng = rng or random.Random()
 
-    def drawn(self, length: int) -> Swap:
+    def draw(self, length: int) -> Swap:
         """What is done to a list of so many documents."""
         pairs = min(length, self._depth) - 1
         if pairs < 1:
