@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from toprank.monitoring.shifts import CellCounts, Draws, cells_of, corrected, measure
+from toprank.monitoring.feature_drift import CellCounts, Resamples, adjusted_p_values, count_cells, measure_drift
 
 
 def numbers(kind: str, n_queries: int, width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -27,11 +27,13 @@ def numbers(kind: str, n_queries: int, width: int, rng: np.random.Generator) -> 
     return of_query, {"query": by_query, "document": own, "half": (by_query + own) / np.sqrt(2)}[kind]
 
 
-def counted(sides: list[tuple[np.ndarray, np.ndarray]], n_resamples: int, seed: int) -> tuple[list[CellCounts], Draws]:
+def counted(
+    sides: list[tuple[np.ndarray, np.ndarray]], n_resamples: int, seed: int
+) -> tuple[list[CellCounts], Resamples]:
     (of_a, a), (of_b, b) = sides
-    draws = Draws(of_a.max() + 1, of_b.max() + 1, n_resamples, np.random.default_rng(seed))
+    draws = Resamples(of_a.max() + 1, of_b.max() + 1, n_resamples, np.random.default_rng(seed))
     blocks = draws.block_of[0][of_a], draws.block_of[1][of_b]
-    return [cells_of(x, y, blocks, draws.blocks) for x, y in zip(a.T, b.T, strict=True)], draws
+    return [count_cells(x, y, blocks, draws.blocks) for x, y in zip(a.T, b.T, strict=True)], draws
 
 
 def level(kind: str, n_queries: int, width: int, runs: int, n_resamples: int) -> tuple[float, float]:
@@ -40,8 +42,12 @@ def level(kind: str, n_queries: int, width: int, runs: int, n_resamples: int) ->
     for run in range(runs):
         cells, draws = counted([numbers(kind, n_queries, width, rng) for _ in range(2)], n_resamples, run)
         values = [rng.lognormal(size=n_queries) for _ in range(2)]
-        tests = [measure(part, draws, confidence=0.95) for part in cells]
-        p = np.array(corrected([draws.means_apart(values), *((test.met, test.by_chance) for test in tests)]))
+        tests = [measure_drift(part, draws, confidence=0.95) for part in cells]
+        p = np.array(
+            adjusted_p_values(
+                [draws.squared_mean_difference(values), *((test.observed, test.permuted) for test in tests)]
+            )
+        )
         before, after = (each.mean() for each in values)
         large = [abs(after - before) >= 0.05 * before, *(test.psi.value >= 0.1 for test in tests)]
         significant += p.min() <= 0.05
@@ -66,7 +72,7 @@ def coverage(shift: float, n_queries: int, runs: int, n_resamples: int) -> tuple
     for run in range(runs):
         before, (of_query, after) = (numbers("half", n_queries, 1, rng) for _ in range(2))
         [cells], draws = counted([before, (of_query, after + shift)], n_resamples, run)
-        test = measure(cells, draws, 0.95)
+        test = measure_drift(cells, draws, 0.95)
         inside += [low <= value <= high for (_, low, high), value in zip((test.psi, test.ks), right, strict=True)]
     return tuple(inside / runs)
 

@@ -34,7 +34,7 @@ def collections() -> dict[str, str]:
 def quality(folder: Path, systems: list[str]) -> None:
     for name, source in collections().items():
         start = time.process_time()
-        index = search.index(source, folder / name, pool=POOL)
+        index = search.index(source, folder / name, n_candidates=POOL)
         found = index.evaluate(systems=[*BASELINES, *systems])
         print(f"\n== {name}: indexed and evaluated in {time.process_time() - start:.1f} s of CPU\n{found}")
         for system in systems:
@@ -49,7 +49,7 @@ def speed(folder: Path) -> None:
     start = time.perf_counter()
     search.index(many, folder / "many")
     print(f"index {len(ids):,} documents: {time.perf_counter() - start:.2f} s (goal 3 s)")
-    index = search.index(texts, folder / "docs", pool=1000)
+    index = search.index(texts, folder / "docs", n_candidates=1000)
     index.train(system="blend", threads=1)
     took = []
     for text in texts.topics.texts:

@@ -53,7 +53,7 @@ def main() -> None:
             continue
         totals: dict[tuple[str, str], list[float]] = defaultdict(list)
         with tempfile.TemporaryDirectory() as folder:
-            index = search.index(source, Path(folder, "index"), pool=POOL)
+            index = search.index(source, Path(folder, "index"), n_candidates=POOL)
             topics, judged, _ = index.queries_and_judgments(None, None, "test")
             data = index.data(topics.select(set(judged.qids.tolist())), judged)
         orders = index.features.orders
@@ -61,7 +61,7 @@ def main() -> None:
             columns = {order: rest.X[:, rest.feature_names.index(order)] for order in orders}
             scores = {f"{order.partition(' ')[0]} alone": column for order, column in columns.items()}
             for rule, se_rule in RULES.items():
-                scores[rule] = blending.blended(teach, METRIC, orders, 0, None, se_rule).ranker.predict(rest)
+                scores[rule] = blending.fit_blend(teach, METRIC, orders, 0, None, se_rule).ranker.predict(rest)
             for rule, values in scores.items():
                 value = evaluate(np.asarray(values, dtype=float), rest, METRIC).mean[METRIC]
                 totals[regime, rule].append(float(value))

@@ -40,7 +40,7 @@ def main() -> None:
         return " ".join(WORDS[np.minimum((10 * rng.pareto(1.1, length)).astype(int), len(WORDS) - 1)])
 
     fields = {name: [text(length) for _ in range(asked.documents)] for name, length in (("title", 8), ("body", 40))}
-    known = timed("learning the statistics", lambda: Statistics.learned(fields))
+    known = timed("learning the statistics", lambda: Statistics.fit(fields))
     documents = timed("encoding the documents", lambda: known.encode(fields))
     features = MatchFeatures(known)
     ends = np.array([0, asked.candidates])

@@ -13,9 +13,9 @@ import toprank as tr
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError, UnknownNameError
 from toprank.fusion import METHODS, NORMALIZATIONS, fuse
-from toprank.fusion.ballots import Ballots
 from toprank.fusion.learning import FusionLearning, learned_weights
-from toprank.fusion.normalizing import normalized
+from toprank.fusion.normalization import normalize
+from toprank.fusion.query_runs import QueryRuns
 
 
 def some_runs(seed, n_runs=3, n_queries=6, n_documents=12):
@@ -100,7 +100,9 @@ def test_normalized_scores_do_not_see_scale_or_shift(seed, scale, shift):
     runs = some_runs(seed, n_runs=2, n_queries=2)
     moved = {n: {q: {d: scale * s + shift for d, s in of.items()} for q, of in run.items()} for n, run in runs.items()}
     for name in ("min-max", "sum", "z-score"):
-        assert normalized(Ballots.of(runs), name) == pytest.approx(normalized(Ballots.of(moved), name), abs=1e-6)
+        assert normalize(QueryRuns.from_runs(runs), name) == pytest.approx(
+            normalize(QueryRuns.from_runs(moved), name), abs=1e-6
+        )
 
 
 def test_a_run_that_does_not_answer_a_query_has_no_say():
@@ -131,15 +133,15 @@ def test_weights_are_chosen_on_other_queries():
     assert len(fused.weights) == 5
     assert all(weights[0] >= 0.8 for weights in fused.weights)
     # Judgments turned over in one fold change what the others are scored by, and not their own scores.
-    ballots, judgments = Ballots.of(runs), Qrels.of(qrels)
+    query_runs, judgments = QueryRuns.from_runs(runs), Qrels.of(qrels)
     learning = FusionLearning("LambdaMART", "ndcg@10", 5)
-    before = learned_weights(ballots, judgments, "min-max", learning)
-    data = tr.RankingData(np.zeros((len(ballots.qids), 1)), qid=ballots.qids)
+    before = learned_weights(query_runs, judgments, "min-max", learning)
+    data = tr.RankingData(np.zeros((len(query_runs.qids), 1)), qid=query_runs.qids)
     fold = next(iter(tr.folds(data, 5, seed=0)))
     mine = set(fold.test.qids.tolist())
     lied = {q: ({d: 1 - g for d, g in of.items()} if q in mine else of) for q, of in qrels.items()}
-    after = learned_weights(ballots, Qrels.of(lied), "min-max", learning)
-    own = np.isin(ballots.qids[ballots.query], list(mine))
+    after = learned_weights(query_runs, Qrels.of(lied), "min-max", learning)
+    own = np.isin(query_runs.qids[query_runs.query], list(mine))
     assert np.array_equal(before.scores[own], after.scores[own])
 
 
@@ -182,7 +184,7 @@ def test_queries_without_judgments_are_answered_too():
         ({"method": "weighted", "weights": ["much", 1.0, 1.0]}, "3 runs"),
         ({"method": "weighted", "weights": 1.0}, "3 runs"),
         ({"method": "weighted", "weights": {"run9": 1.0}}, "run"),
-        ({"method": "rrf", "k": 0}, "k"),
+        ({"method": "rrf", "rrf_k": 0}, "rrf_k"),
         ({"method": "rrf", "depth": 0}, "depth"),
     ],
 )

@@ -14,7 +14,7 @@ import toprank as tr
 from toprank.cli import training
 from toprank.cli.commands import app
 from toprank.errors import DataError
-from toprank.monitoring.shifts import Draws, cells_of, corrected, measure, shifts
+from toprank.monitoring.feature_drift import Resamples, adjusted_p_values, count_cells, feature_drifts, measure_drift
 from toprank.report.drift import drift_page
 
 
@@ -27,19 +27,21 @@ def grouped(n_queries, shift, rng, width=1):
 
 
 def counted(before, after, queries, n_resamples=200, seed=0):
-    draws = Draws(queries[0].max() + 1, queries[1].max() + 1, n_resamples, np.random.default_rng(seed))
+    draws = Resamples(queries[0].max() + 1, queries[1].max() + 1, n_resamples, np.random.default_rng(seed))
     blocks = tuple(block[of] for block, of in zip(draws.block_of, queries, strict=True))
     columns = zip(before.T, after.T, strict=True)
-    return [cells_of(a, b, blocks, draws.blocks) for a, b in columns], draws
+    return [count_cells(a, b, blocks, draws.blocks) for a, b in columns], draws
 
 
 def measured(*given, **options):
     cells, draws = counted(*given, **options)
-    return [measure(one, draws, 0.95) for one in cells]
+    return [measure_drift(one, draws, 0.95) for one in cells]
 
 
 def found(tests, least=0.1, alpha=0.05):
-    return shifts(range(len(tests)), tests, corrected([(test.met, test.by_chance) for test in tests]), least, alpha)
+    return feature_drifts(
+        range(len(tests)), tests, adjusted_p_values([(test.observed, test.permuted) for test in tests]), least, alpha
+    )
 
 
 def test_psi_and_ks_are_their_formulas():
@@ -47,25 +49,25 @@ def test_psi_and_ks_are_their_formulas():
     (of_a, a), (of_b, b) = grouped(300, 0, rng), grouped(200, 0.7, rng)
     a[::17], b[::5] = np.nan, np.nan
     [cells], draws = counted(a, b, (of_a, of_b))
-    test = measure(cells, draws, 0.95)
+    test = measure_drift(cells, draws, 0.95)
     counts = [side.sum(axis=0) for side in (test.cells.reference, test.cells.new)]
     assert [count[-1] for count in counts] == [np.isnan(a).sum(), np.isnan(b).sum()]
     binned = [
         np.array([count[test.cells.bins == k].sum() for k in range(test.cells.bins.max() + 1)]) for count in counts
     ]
     p, q = ((count + 0.5) / (count + 0.5).sum() for count in binned)
-    assert test.met == pytest.approx(((q - p) * np.log(q / p)).sum(), rel=1e-6)
+    assert test.observed == pytest.approx(((q - p) * np.log(q / p)).sum(), rel=1e-6)
     *inner, missing = binned[0] + binned[1]
     present = len(a) + len(b) - missing
     levels = np.r_[0, 0.01, np.linspace(0.1, 0.9, 9), 0.99, 1]
     np.testing.assert_allclose(np.array(inner), np.diff(levels) * present, atol=2)  # deciles of both, tails apart
     outside = (b[:, 0] < np.nanmin(a)) | (b[:, 0] > np.nanmax(a))
-    assert test.cells.outside == outside.mean()
+    assert test.cells.out_of_range == outside.mean()
     exact = ks_2samp(a[~np.isnan(a)], b[~np.isnan(b)]).statistic
     reached = [np.cumsum(count[:-1]) / count[:-1].sum() for count in counts]
     assert 0 <= exact - np.abs(reached[0] - reached[1]).max() <= 0.02  # at fifty quantiles
     plain = np.abs(reached[0] - reached[1]).max()
-    again = [rows @ side for rows, side in zip(draws.again, cells[:2], strict=True)]
+    again = [rows @ side for rows, side in zip(draws.bootstrap, cells[:2], strict=True)]
     reached = [np.cumsum(count[:, :-1], axis=1) / count[:, :-1].sum(axis=1, keepdims=True) for count in again]
     resampled = np.abs(reached[0] - reached[1]).max(axis=1)
     assert test.ks.value == pytest.approx(2 * plain - resampled.mean(), rel=1e-6)  # less what sampling adds
@@ -83,7 +85,7 @@ def test_many_ties_and_constants_and_nothing_but_missing_values():
     assert [shift.p for shift in shown][:3] == [1, 1, 1]
     assert shown[3].missing == (0, 1)
     [far] = found(measured(ones[:, None], 5 * ones[:, None], (of, of)))
-    assert far.outside == pytest.approx(0.1)
+    assert far.out_of_range == pytest.approx(0.1)
 
 
 def expected_shift(shift, share):
@@ -128,9 +130,9 @@ def false_alarms(kind, n_queries, runs, width=1, n_resamples=99):
     for run in range(runs):
         (of_a, a), (of_b, b) = (of_kind(kind, n_queries, rng, width) for _ in range(2))
         cells, draws = counted(a, b, (of_a, of_b), n_resamples, seed=run)
-        of_queries = draws.means_apart([rng.lognormal(size=n_queries) for _ in range(2)])
-        tests = [measure(part, draws, confidence=0.95) for part in cells]
-        alarms += min(corrected([of_queries, *((test.met, test.by_chance) for test in tests)])) <= 0.05
+        of_queries = draws.squared_mean_difference([rng.lognormal(size=n_queries) for _ in range(2)])
+        tests = [measure_drift(part, draws, confidence=0.95) for part in cells]
+        alarms += min(adjusted_p_values([of_queries, *((test.observed, test.permuted) for test in tests)])) <= 0.05
     return alarms
 
 
@@ -140,8 +142,8 @@ def test_with_few_queries_every_significant_shift_is_large_enough_for_an_alarm()
     for run in range(120):
         (of_a, a), (of_b, b) = (of_kind("query", 20, rng) for _ in range(2))
         cells, draws = counted(a, b, (of_a, of_b), 99, seed=run)
-        [test] = [measure(part, draws, confidence=0.95) for part in cells]
-        if corrected([(test.met, test.by_chance)])[0] <= 0.05:
+        [test] = [measure_drift(part, draws, confidence=0.95) for part in cells]
+        if adjusted_p_values([(test.observed, test.permuted)])[0] <= 0.05:
             found.append(test.psi.value)
     assert holds_its_level(len(found), 120)
     assert found
@@ -168,13 +170,13 @@ def test_chance_is_an_alarm_in_five_of_a_hundred_everywhere(kind, n_queries, wid
 def test_a_mean_of_queries_is_dealt_out_like_the_rest():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=30), rng.normal(1, size=20)
-    draws = Draws(30, 20, 99, rng)
-    met, by_chance = draws.means_apart([a, b])
+    draws = Resamples(30, 20, 99, rng)
+    met, permuted = draws.squared_mean_difference([a, b])
     assert met == pytest.approx((a.mean() - b.mean()) ** 2)
     both = np.concatenate([a, b])
     blocks = np.concatenate([draws.block_of[0], 30 + draws.block_of[1]])
-    first = draws.dealt[4][blocks] == 1
-    assert by_chance[4] == pytest.approx((both[first].mean() - both[~first].mean()) ** 2)
+    first = draws.permutations[4][blocks] == 1
+    assert permuted[4] == pytest.approx((both[first].mean() - both[~first].mean()) ** 2)
 
 
 NAMES = ("price", "age", "clicks", "length", "stars")
@@ -260,16 +262,16 @@ def test_why_no_dcg_is_expected(parts):
 def test_the_shadow(calibrated, parts):
     train, _, reference, new = parts
     same = tr.monitor(calibrated, reference, new, shadow=calibrated).shadow
-    assert (same.other_first, same.exchanged, same.reordered) == (0, 0, 0)
+    assert (same.top1_changed, same.top_k_turnover, same.reordered) == (0, 0, 0)
     other = tr.LinearRanker("ListNet").fit(train.replace(labels=2 - train.labels))
     found = tr.monitor(calibrated, reference, new, shadow=other, k=3).shadow
     mine, theirs = (ranker.rank(new, 3) for ranker in (calibrated, other))
     differ = [mine[q][0] != theirs[q][0] for q in mine]
     gone = [1 - len(set(mine[q]) & set(theirs[q])) / len(mine[q]) for q in mine]
-    assert found.other_first == pytest.approx(np.mean(differ))
-    assert found.exchanged == pytest.approx(np.mean(gone))
+    assert found.top1_changed == pytest.approx(np.mean(differ))
+    assert found.top_k_turnover == pytest.approx(np.mean(gone))
     assert found.reordered == sum(mine[q] != theirs[q] for q in mine)
-    assert found.exchanged_interval.low <= found.exchanged <= found.exchanged_interval.high
+    assert found.top_k_turnover_interval.low <= found.top_k_turnover <= found.top_k_turnover_interval.high
 
 
 def test_the_same_seed_gives_the_same_numbers(calibrated, parts):
@@ -286,8 +288,8 @@ def test_a_high_confidence_is_told_in_full(calibrated, parts):
 
 def test_more_queries_than_are_looked_at(monkeypatch, calibrated, parts):
     _, _, reference, new = parts
-    monkeypatch.setattr("toprank.monitoring.shifts.MOST_QUERIES", 40)
-    monkeypatch.setattr("toprank.monitoring.drift.MOST_QUERIES", 40)
+    monkeypatch.setattr("toprank.monitoring.feature_drift.MAX_QUERIES", 40)
+    monkeypatch.setattr("toprank.monitoring.drift.MAX_QUERIES", 40)
     drift = tr.monitor(calibrated, reference, moved(new, 0, 9.0))
     assert drift.queries == (80, 80)
     assert "40 drawn at random" in str(drift)
@@ -409,7 +411,7 @@ def test_levels_that_the_model_does_not_know_are_counted_apart_from_missing_cell
     ranker = tr.TreeRanker(n_trees=5).fit(tr.RankingData.from_frame(before))
     drift = tr.monitor(ranker, tr.RankingData.from_frame(before), tr.RankingData.from_frame(now))
     brand = next(shift for shift in drift.features if shift.name == "brand")
-    assert brand.outside == pytest.approx((now.brand == "new").mean())
+    assert brand.out_of_range == pytest.approx((now.brand == "new").mean())
     assert brand.missing == (0, pytest.approx(now.brand.isna().mean()))
     assert brand.drifted
     assert brand.ks is None
@@ -419,7 +421,7 @@ def test_levels_that_the_model_does_not_know_are_counted_apart_from_missing_cell
     words = ["monitor", str(tmp_path / "m.toprank"), str(tmp_path / "before.parquet"), str(tmp_path / "now.parquet")]
     done = CliRunner().invoke(app, [*words, "--json", "-q"])
     assert done.exit_code == 3, done.output
-    assert json.loads(done.stdout)["features"][0]["outside"] == pytest.approx(brand.outside)
+    assert json.loads(done.stdout)["features"][0]["out_of_range"] == pytest.approx(brand.out_of_range)
 
 
 def test_a_feature_may_be_called_score():
@@ -492,7 +494,7 @@ def test_a_shadow_that_never_disagreed_may_yet():
     data = tr.synthetic(n_queries=40, seed=0)
     ranker = tr.LinearRanker("ListNet").fit(data)
     found = tr.monitor(ranker, data, data.select(range(20)), shadow=ranker, n_resamples=99).shadow
-    assert found.other_first == 0
-    low, high = found.other_first_interval
+    assert found.top1_changed == 0
+    low, high = found.top1_changed_interval
     assert low == 0
     assert (1 - high) ** 20 == pytest.approx(0.025)  # so likely is it that twenty queries miss what happens in `high`

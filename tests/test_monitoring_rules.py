@@ -9,10 +9,19 @@ from scipy.stats import ttest_ind
 
 import toprank as tr
 from toprank.errors import DataError
-from toprank.monitoring import shifts as module
+from toprank.monitoring import feature_drift as module
 from toprank.monitoring.drift import Drift
+from toprank.monitoring.feature_drift import (
+    CellCounts,
+    FeatureDrift,
+    Resamples,
+    adjusted_p_values,
+    count_cells,
+    feature_drifts,
+    measure_drift,
+    sample_queries,
+)
 from toprank.monitoring.forecast import Disagreement, ExpectedChange, expected_change
-from toprank.monitoring.shifts import CellCounts, Draws, Shift, cells_of, corrected, measure, sampled, shifts
 from toprank.significance import Interval
 
 
@@ -23,7 +32,7 @@ def between(value, low, high):
 def a_test(psi=0.2, ks=None):
     counts = np.array([[3.0, 1.0]], dtype=np.float32), np.array([[2.0, 2.0]], dtype=np.float32)
     cells = CellCounts(*counts, np.array([0, 1]), 1, np.array([1.0]), 0.25)
-    return module.Test(cells, between(psi, 0.0, 0.3), ks, psi, np.zeros(3))
+    return module.DriftTest(cells, between(psi, 0.0, 0.3), ks, psi, np.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -31,9 +40,9 @@ def a_test(psi=0.2, ks=None):
     [(0.05, 0.1, True), (0.01, 0.3, True), (0.0501, 0.3, False), (0.01, 0.0999, False), (0.5, 0.05, False)],
 )
 def test_an_alarm_needs_both_a_small_p_and_a_far_shift(p, psi, drifted):
-    [shift] = shifts(["x"], [a_test(psi)], [p], 0.1, 0.05)
-    assert shift == Shift("x", psi, between(psi, 0.0, 0.3), None, None, p, (0.25, 0.5), 0.25, drifted)
-    [ordered] = shifts(["x"], [a_test(ks=between(0.3, 0.2, 0.4))], [p], 0.1, 0.05)
+    [shift] = feature_drifts(["x"], [a_test(psi)], [p], 0.1, 0.05)
+    assert shift == FeatureDrift("x", psi, between(psi, 0.0, 0.3), None, None, p, (0.25, 0.5), 0.25, drifted)
+    [ordered] = feature_drifts(["x"], [a_test(ks=between(0.3, 0.2, 0.4))], [p], 0.1, 0.05)
     assert (ordered.ks, tuple(ordered.ks_interval)) == (0.3, (0.2, 0.4))
 
 
@@ -58,26 +67,26 @@ def test_estimates_and_intervals_are_their_slow_formulas(seed):
     sizes = 8, 5
     values = [rng.normal(shift, size=10 * n).round(1) for n, shift in zip(sizes, (0, 0.3 * (seed % 4)), strict=True)]
     values[1][::7] = np.nan
-    draws = Draws(*sizes, 7, rng)
+    draws = Resamples(*sizes, 7, rng)
     blocks = [block[np.repeat(np.arange(n), 10)] for block, n in zip(draws.block_of, sizes, strict=True)]
-    cells = cells_of(*values, blocks, draws.blocks)
+    cells = count_cells(*values, blocks, draws.blocks)
     confidence = 0.5  # the quantile of few resamples then lies among them
-    test = measure(cells, draws, confidence)
+    test = measure_drift(cells, draws, confidence)
     sides = [np.float64(side) for side in cells[:2]]
     whole = np.concatenate(sides)
     as_met = [side.sum(axis=0) for side in sides]
-    by_chance = [(whole[row == 1].sum(axis=0), whole[row == 0].sum(axis=0)) for row in draws.dealt]
-    resampled = [tuple(draws.again[side][turn] @ sides[side] for side in (0, 1)) for turn in range(7)]
+    permuted = [(whole[row == 1].sum(axis=0), whole[row == 0].sum(axis=0)) for row in draws.permutations]
+    resampled = [tuple(draws.bootstrap[side][turn] @ sides[side] for side in (0, 1)) for turn in range(7)]
     for at, found in enumerate((test.psi, test.ks)):
         met, dealt, again = (
             [slowly(pair, cells.bins, cells.ordered)[at] for pair in pairs]
-            for pairs in ([as_met], by_chance, resampled)
+            for pairs in ([as_met], permuted, resampled)
         )  # fmt: skip
         np.testing.assert_allclose(
             [found.value, *found], estimated(met[0], dealt, again, confidence), rtol=1e-6, atol=1e-9
         )
         if at == 0:
-            np.testing.assert_allclose([test.met, *test.by_chance], met + dealt, rtol=1e-6)
+            np.testing.assert_allclose([test.observed, *test.permuted], met + dealt, rtol=1e-6)
     both = np.concatenate(values)
     assert cells.edges[0] < np.nanmin(both)
     assert cells.edges[-1] == np.nanmax(both)
@@ -89,14 +98,14 @@ def test_p_values_count_how_often_the_largest_root_under_chance_reaches_so_far()
     rng = np.random.default_rng(0)
     statistics = [(float(rng.chisquare(df)), rng.chisquare(df, 40)) for df in (1, 4, 9)]
     roots = []
-    for met, by_chance in statistics:
-        values = np.append(by_chance, met)
+    for met, permuted in statistics:
+        values = np.append(permuted, met)
         part = values.var() / values.mean() ** 2 / 9
         roots.append([((value / values.mean()) ** (1 / 3) - 1 + part) / part**0.5 for value in values])
     largest = [max(column) for column in zip(*(row[:-1] for row in roots), strict=True)]
-    assert corrected(statistics) == [(1 + sum(one >= row[-1] for one in largest)) / 41 for row in roots]
+    assert adjusted_p_values(statistics) == [(1 + sum(one >= row[-1] for one in largest)) / 41 for row in roots]
     # A statistic that nothing moves is no rival to the others, and never surprising.
-    assert corrected([*statistics, (2.0, np.full(40, 2.0))]) == [*corrected(statistics), 1.0]
+    assert adjusted_p_values([*statistics, (2.0, np.full(40, 2.0))]) == [*adjusted_p_values(statistics), 1.0]
 
 
 @pytest.mark.parametrize(
@@ -106,24 +115,24 @@ def test_p_values_count_how_often_the_largest_root_under_chance_reaches_so_far()
 )  # fmt: skip
 def test_queries_are_drawn_in_blocks_of_one_size(reference, new, size):
     """As many as leave 2,000 blocks of both sides together, and 50 of each."""
-    draws = Draws(reference, new, 3, np.random.default_rng(0))
+    draws = Resamples(reference, new, 3, np.random.default_rng(0))
     for n, blocks, of in zip((reference, new), draws.blocks, draws.block_of, strict=True):
         sizes = np.bincount(of, minlength=blocks)
         assert blocks == len(sizes) == -(-n // size)
         assert set(sizes[:-1]) <= {size}
         assert sizes.sum() == n
-    for n, again in zip(draws.blocks, draws.again, strict=True):
+    for n, again in zip(draws.blocks, draws.bootstrap, strict=True):
         assert again.sum(axis=1).tolist() == [n] * 3  # with replacement
-    assert draws.dealt.sum(axis=1).tolist() == [draws.blocks[0]] * 3
-    assert set(draws.dealt.ravel().tolist()) == {0.0, 1.0}
+    assert draws.permutations.sum(axis=1).tolist() == [draws.blocks[0]] * 3
+    assert set(draws.permutations.ravel().tolist()) == {0.0, 1.0}
 
 
 def test_as_many_queries_as_are_looked_at_are_all_looked_at(monkeypatch):
-    monkeypatch.setattr(module, "MOST_QUERIES", 5)
+    monkeypatch.setattr(module, "MAX_QUERIES", 5)
     rng = np.random.default_rng(0)
     six, five = (tr.synthetic(n_queries=n, n_documents=2, n_features=1).queries for n in (6, 5))
-    assert sampled(five, rng).tolist() == [0, 1, 2, 3, 4]
-    some = sampled(six, rng).tolist()
+    assert sample_queries(five, rng).tolist() == [0, 1, 2, 3, 4]
+    some = sample_queries(six, rng).tolist()
     assert len(set(some)) == 5
     assert some == sorted(some)
 
@@ -131,19 +140,19 @@ def test_as_many_queries_as_are_looked_at_are_all_looked_at(monkeypatch):
 def test_codes_have_cells_of_their_own_and_unknown_ones_share_one():
     codes = [np.array([0.0, 1, 1, np.nan]), np.array([1.0, 2, -1, 7, np.nan, 0, 0, 0])]
     blocks = [np.zeros(len(each), dtype=int) for each in codes]
-    cells = cells_of(*codes, blocks, (1, 1), levels=2)
+    cells = count_cells(*codes, blocks, (1, 1), levels=2)
     assert cells.reference.tolist() == [[1, 2, 0, 1]]
     assert cells.new.tolist() == [[3, 1, 3, 1]]
-    assert (cells.ordered, cells.outside, cells.bins.tolist()) == (0, 3 / 8, [0, 1, 2, 3])
+    assert (cells.ordered, cells.out_of_range, cells.bins.tolist()) == (0, 3 / 8, [0, 1, 2, 3])
 
 
 def test_what_lies_outside_of_the_reference_is_strictly_outside():
     blocks = [np.zeros(4, dtype=int)] * 2
     reference = np.array([1.0, 2, 3, np.nan])
-    assert cells_of(reference, np.array([1.0, 3, 3.5, 0.5]), blocks, (1, 1)).outside == 0.5
-    assert cells_of(reference, np.array([1.0, 3, 2, np.nan]), blocks, (1, 1)).outside == 0
+    assert count_cells(reference, np.array([1.0, 3, 3.5, 0.5]), blocks, (1, 1)).out_of_range == 0.5
+    assert count_cells(reference, np.array([1.0, 3, 2, np.nan]), blocks, (1, 1)).out_of_range == 0
     nothing = np.full(4, np.nan)
-    assert cells_of(nothing, np.array([1.0, np.nan, np.nan, np.nan]), blocks, (1, 1)).outside == 0.25
+    assert count_cells(nothing, np.array([1.0, np.nan, np.nan, np.nan]), blocks, (1, 1)).out_of_range == 0.25
 
 
 def expectation(values):
@@ -172,8 +181,8 @@ def test_the_expected_dcg_calls_where_it_has_surely_changed_by_a_twentieth(p, ne
     assert expected_change((expectation([1.0, 3.0]), expectation([new - 1, new + 1])), 5, 0.75, p).changed is changed
 
 
-def a_shift(name="price", *, drifted=False, psi=0.2, missing=(0.0, 0.0), outside=0.0, ks=0.125):
-    return Shift(name, psi, between(psi, 0.1, 0.3), ks, None, 0.03, missing, outside, drifted)
+def a_shift(name="price", *, drifted=False, psi=0.2, missing=(0.0, 0.0), out_of_range=0.0, ks=0.125):
+    return FeatureDrift(name, psi, between(psi, 0.1, 0.3), ks, None, 0.03, missing, out_of_range, drifted)
 
 
 def a_drift(*features, change=None, shadow=None, queries=(10, 20), **score):
@@ -203,8 +212,8 @@ def test_alarms_in_words():
         ({"missing": (0.0, 0.01)}, ", missing 0.0% before and 1.0% now"),
         ({"missing": (0.5, 0.25)}, ", missing 50.0% before and 25.0% now"),
         ({"missing": (0.25, 0.255)}, ""),
-        ({"outside": 0.01}, ", 1.0% of it new"),
-        ({"outside": 0.009}, ""),
+        ({"out_of_range": 0.01}, ", 1.0% of it new"),
+        ({"out_of_range": 0.009}, ""),
     ],
 )
 def test_an_alarm_tells_of_missing_and_new_values_from_one_in_a_hundred_on(told, words):
@@ -213,7 +222,7 @@ def test_an_alarm_tells_of_missing_and_new_values_from_one_in_a_hundred_on(told,
 
 
 def test_the_table_marks_what_drifted_and_leaves_empty_what_is_nothing():
-    rows = a_drift(a_shift(ks=None), drifted=True, missing=(0.0, 0.5), outside=0.125).table().rows
+    rows = a_drift(a_shift(ks=None), drifted=True, missing=(0.0, 0.5), out_of_range=0.125).table().rows
     assert rows[0] == ("score !", "0.200", "[0.100, 0.300]", "0.125", "0.03", "0.0% → 50.0%", "12.5%")
     assert rows[1] == ("price", "0.200", "[0.100, 0.300]", "", "0.03", "", "")
     assert len(a_drift(a_shift(), a_shift()).table(2).rows) == 2
@@ -243,11 +252,11 @@ def test_the_text_tells_the_dcg_or_why_there_is_none_and_the_shadow():
 
 
 def test_gauges_and_frame():
-    features = a_shift(psi=0.5, missing=(0.0, 0.5), outside=0.25, drifted=True), a_shift("age", psi=0.25)
+    features = a_shift(psi=0.5, missing=(0.0, 0.5), out_of_range=0.25, drifted=True), a_shift("age", psi=0.25)
     drift = a_drift(*features, change=a_change(-0.5), psi=0.75)
     assert drift.gauges() == {
         "alarms": 2, "score_psi": 0.75, "largest_feature_psi": 0.5, "features_drifted": 1, "missing_share": 0.25,
-        "outside_share": 0.125, "expected_dcg": 1.5, "expected_dcg_change": -0.5,
+        "out_of_range_share": 0.125, "expected_dcg": 1.5, "expected_dcg_change": -0.5,
     }  # fmt: skip
     nothing = replace(drift, features=(), expected_dcg=None).gauges()
     assert {name: value for name, value in nothing.items() if value} == {"score_psi": 0.75}
@@ -255,19 +264,19 @@ def test_gauges_and_frame():
     rows = drift.to_frame("arrow").to_pylist()
     assert rows[0] == {
         "name": "price", "psi": 0.5, "psi_low": 0.1, "psi_high": 0.3, "ks": 0.125, "p": 0.03, "missing_before": 0.0,
-        "missing_after": 0.5, "outside": 0.25, "drifted": True,
+        "missing_after": 0.5, "out_of_range": 0.25, "drifted": True,
     }  # fmt: skip
     assert [row["name"] for row in rows] == ["price", "age", "score"]
     assert drift.to_dict()["shadow"] is None
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"k": 0}, {"n_resamples": 98}, {"confidence": 0.0}, {"confidence": 1.0}, {"psi": -1e-9}]
+    "wrong", [{"k": 0}, {"n_resamples": 98}, {"confidence": 0.0}, {"confidence": 1.0}, {"psi_threshold": -1e-9}]
 )
 def test_limits_of_what_may_be_asked(wrong):
     data = tr.synthetic(n_queries=2, n_documents=4, n_features=2, seed=0)
     ranker = tr.LinearRanker().fit(data)
-    drift = tr.monitor(ranker, data, data, k=1, n_resamples=99, confidence=0.5, psi=0)
+    drift = tr.monitor(ranker, data, data, k=1, n_resamples=99, confidence=0.5, psi_threshold=0)
     assert drift.queries == (2, 2)
     assert drift.scores.psi == 0
     with pytest.raises(DataError, match=next(iter(wrong))):

@@ -74,11 +74,11 @@ def shown(data, scores):
         "Comparison": compared,
         "SelectionResult": tr.tune("LeastSquares", train, valid, space={"l2": (1e-3, 1.0, "log")}, n_trials=2),
         "Results": tr.Experiment(data, {NASTY: "LeastSquares", "ListNet": "ListNet"}, n_folds=3, threads=1).run(),
-        "Content": tr.report.from_comparison(compared, data, scores, title=NASTY),
+        "ComparisonReport": tr.report.from_comparison(compared, data, scores, title=NASTY),
     }
 
 
-KINDS = ["Evaluation", "Comparison", "SelectionResult", "Results", "Content"]
+KINDS = ["Evaluation", "Comparison", "SelectionResult", "Results", "ComparisonReport"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,7 +123,7 @@ def test_plots_are_drawings_that_stand_alone(shown, kind, tmp_path):
         picture.save(tmp_path / "plot.jpg")
 
 
-@pytest.mark.parametrize("kind", ["Evaluation", "Comparison", "Results", "Content"])
+@pytest.mark.parametrize("kind", ["Evaluation", "Comparison", "Results", "ComparisonReport"])
 def test_a_metric_that_was_not_asked_for_cannot_be_drawn(shown, kind):
     with pytest.raises(UnknownNameError, match="ndcg@10"):
         shown[kind].plot("ndcg@11")
@@ -171,7 +171,7 @@ def test_frames_hold_the_numbers(shown, data, library):
     assert found["l2"] == [row["options"]["l2"] for row in shown["SelectionResult"].trials]
     assert found["high"] == [row["interval"][1] for row in shown["SelectionResult"].trials]
     assert len(columns("Results")["value"]) == shown["Results"].per_query.num_rows
-    found = columns("Content")
+    found = columns("ComparisonReport")
     assert found["mean"] == [mean for of in compared.means.values() for mean in of.values()]
     assert all(low <= mean <= high for low, mean, high in zip(found["low"], found["mean"], found["high"], strict=True))
 

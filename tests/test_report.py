@@ -23,8 +23,8 @@ from toprank.display.svg import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.evaluation import compare_values
 from toprank.evaluation.cutoffs import values_at_cutoffs
-from toprank.report.content import Content, JudgedDocuments, RankedCollection
-from toprank.report.headline import headline, turned_around
+from toprank.report.content import ComparisonReport, JudgedDocuments, RankedCollection
+from toprank.report.headline import headline, reversed_difference
 from toprank.report.page import page
 from toprank.report.panels import PANELS
 from toprank.report.panels.curves import charts_at_cutoffs, curves_of_rankers
@@ -164,7 +164,7 @@ def test_large_values_that_differ_by_rounding_are_level_everywhere():
     assert (d.wins, d.ties, d.losses) == (0, 2, 2)
     assert (np.diff(_rounded(np.array([[50.0], [50.0 + 3e-11]])), axis=0) == 0).all()
     part = RankedCollection("set", np.arange(4), (compared,))
-    shown = Read(page(Content("report", (part,))))
+    shown = Read(page(ComparisonReport("report", (part,))))
     assert "better on 2" in shown.text
     assert "4 queries, 2 level" in shown.text
 
@@ -263,10 +263,10 @@ def test_a_real_difference_that_is_too_small_to_matter_is_both():
 def test_a_difference_turned_around_twice_is_itself():
     a, b = wins(20, 0.1, np.random.default_rng(0))
     [d] = compare_values({"a": {"m": a}, "b": {"m": b}}).differences
-    turned = turned_around(d)
+    turned = reversed_difference(d)
     assert (turned.a, turned.difference, turned.wins) == ("b", -d.difference, d.losses)
     assert turned.interval.low == -d.interval.high
-    assert turned_around(turned) == d
+    assert reversed_difference(turned) == d
 
 
 # What is there only where it is known
@@ -402,7 +402,7 @@ def many(n_queries, per_query, n_systems, name):
         name, np.array([f"{name} {q}" for q in range(n_queries)]), (compared,),
         documents=documents, hardest=(n_queries - 1, 7),
     )  # fmt: skip
-    return Content("many", (part,))
+    return ComparisonReport("many", (part,))
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_what_does_not_belong_together_is_refused(data, scores):
     with pytest.raises(DataError, match="for each"):
         tr.report.from_comparison(compared, data, scores, probabilities={"good": np.ones((3, 2))})
     with pytest.raises(DataError, match="at least one comparison"):
-        Content("nothing", ())
+        ComparisonReport("nothing", ())
 
 
 # Plots

@@ -9,7 +9,7 @@ import pytest
 
 from test_comparison_rules import DIFFERENCE, comparison, interval
 from toprank.evaluation.values import Values
-from toprank.report.headline import difference_between, headline, turned_around
+from toprank.report.headline import difference_between, headline, reversed_difference
 
 
 def with_means(means):
@@ -141,12 +141,12 @@ def test_how_many_of_the_others_are_told_apart():
 
 
 def test_a_difference_seen_from_the_other_side():
-    turned = turned_around(DIFFERENCE)
+    turned = reversed_difference(DIFFERENCE)
     assert (turned.a, turned.b, turned.difference, turned.effect_size) == ("old", "new", -0.25, -0.5)
     assert (turned.interval.low, turned.interval.high) == (-0.375, -0.125)
     assert (turned.mean_a, turned.mean_b, turned.wins, turned.ties, turned.losses) == (0.5, 0.75, 4, 6, 30)
-    assert turned_around(turned) == DIFFERENCE
-    assert turned_around(replace(DIFFERENCE, effect_size=None)).effect_size is None
+    assert reversed_difference(turned) == DIFFERENCE
+    assert reversed_difference(replace(DIFFERENCE, effect_size=None)).effect_size is None
     both = comparison()
     assert difference_between(both, "old", "new", "ndcg") is DIFFERENCE
     assert difference_between(both, "new", "old", "ndcg") is DIFFERENCE

@@ -12,7 +12,7 @@ from toprank.errors import DataError
 from toprank.model_selection.weights import simplex
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.search import blending
-from toprank.search.blending import blended
+from toprank.search.blending import fit_blend
 
 GOOD = "good zscore in pool"
 
@@ -54,7 +54,7 @@ def test_few_queries_fall_back_on_the_order_that_was_there():
     worst = 0.0
     for seed in range(3):
         few = drawn(14, 3.0, seed=10 + seed)
-        found = blended(few, "ndcg@10", [GOOD], 0, 1)
+        found = fit_blend(few, "ndcg@10", [GOOD], 0, 1)
         learned = ndcg(tr.LinearRanker("Logistic", l2=0.1).fit(few).predict(new), new)
         assert alone - learned > 0.03  # learning hurts here
         worst = max(worst, alone - ndcg(found.ranker.predict(new), new))
@@ -67,7 +67,7 @@ def test_where_learning_helps_it_learns():
     data, new = drawn(80, 3.0, seed=2), drawn(100, 3.0, seed=3)
     names = ["noise 0", GOOD, *data.feature_names[2:]]
     data, new = (one.replace(feature_names=names) for one in (data, new))
-    found = blended(data, "ndcg@10", [GOOD], 0, 1)
+    found = fit_blend(data, "ndcg@10", [GOOD], 0, 1)
     assert found.options["good"] == 0
     assert ndcg(found.ranker.predict(new), new) > ndcg(new.X[:, 0], new) - 0.05
 
@@ -75,7 +75,7 @@ def test_where_learning_helps_it_learns():
 def test_what_it_is_worth_is_said_by_queries_that_the_members_have_not_seen():
     """Labels that mean nothing: who remembers them would look perfect."""
     data = drawn(30, 0.0, n_noise=60, seed=4)
-    found = blended(data, "ndcg@10", [GOOD], 0, 1)
+    found = fit_blend(data, "ndcg@10", [GOOD], 0, 1)
     chance = np.mean([ndcg(np.random.default_rng(i).normal(size=data.n_documents), data) for i in range(30)])
     assert found.value < chance + 0.12
     for row in found.to_frame().to_dict("records"):
@@ -86,9 +86,9 @@ def test_what_it_is_worth_is_said_by_queries_that_the_members_have_not_seen():
 
 def test_every_query_teaches_in_the_end_and_few_are_all_held_out(few_rounds):
     assert "14 queries, each ranked by a model trained on the others" in str(
-        blended(drawn(14, 1.0), "ndcg@10", [GOOD], 0, 1)
+        fit_blend(drawn(14, 1.0), "ndcg@10", [GOOD], 0, 1)
     )
-    assert "80 queries" in str(blended(drawn(200, 1.0, size=8), "ndcg@10", [GOOD], 0, 1))  # two fifths are enough
+    assert "80 queries" in str(fit_blend(drawn(200, 1.0, size=8), "ndcg@10", [GOOD], 0, 1))  # two fifths are enough
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_ranker_is_the_weighted_sum_of_the_members(fitted, factors, tmp_path
 
 def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(few_rounds):
     data = drawn(20, 2.0, seed=7)
-    one, two, other = (blended(data, "ndcg@10", [GOOD], seed, threads) for seed, threads in ((3, 1), (3, 2), (4, 1)))
+    one, two, other = (fit_blend(data, "ndcg@10", [GOOD], seed, threads) for seed, threads in ((3, 1), (3, 2), (4, 1)))
     assert one.options == two.options
     assert np.array_equal(one.ranker.predict(data), two.ranker.predict(data))
     assert one.value != other.value
@@ -136,18 +136,18 @@ def test_a_missing_value_stands_in_the_middle(few_rounds):
     X = np.array(data.X)
     X[::5, 0] = np.nan
     gaps = tr.RankingData(X, data.labels, qid=data.qid, feature_names=data.feature_names)
-    found = blended(gaps, "ndcg@10", [GOOD], 0, 1)
+    found = fit_blend(gaps, "ndcg@10", [GOOD], 0, 1)
     assert np.isfinite(found.ranker.predict(data)).all()
 
 
 def test_refusals_and_interrupts(few_rounds, monkeypatch):
     data = drawn(8, 1.0)
     with pytest.raises(DataError, match="judge more"):
-        blended(data.replace(labels=np.ones(data.n_documents)), "ndcg@10", [GOOD], 0, 1)
+        fit_blend(data.replace(labels=np.ones(data.n_documents)), "ndcg@10", [GOOD], 0, 1)
     labels, qid = np.tile([0, 0, 1, 0], 10), np.repeat(range(10), 4)
     alike = tr.RankingData(np.ones((40, 1)), labels, qid=qid, feature_names=[GOOD])
     with pytest.raises(DataError, match="the same features"):
-        blended(alike, "ndcg@10", [GOOD], 0, 1)
+        fit_blend(alike, "ndcg@10", [GOOD], 0, 1)
     monkeypatch.setattr(LinearRanker, "was_interrupted", property(lambda self: True))
     with pytest.raises(KeyboardInterrupt):
-        blended(data, "ndcg@10", [GOOD], 0, 1)
+        fit_blend(data, "ndcg@10", [GOOD], 0, 1)

@@ -11,7 +11,7 @@ import pytest
 from support import shared_data
 from toprank import search
 from toprank.errors import DataError, FileError, FormatError, ToprankError
-from toprank.search.collections.collection import Stamp
+from toprank.search.collections.collection import SourceSignature
 from toprank.search.collections.sources import changed
 
 SMART = ".I 1\n.T\nWings in\nslipstreams\n.A\nSmith\n.W\nWings in slipstreams\nlift more.\n"
@@ -173,7 +173,7 @@ def test_queries_nobody_judged(tmp_path):
 
 def test_a_source_that_changes_is_noticed(tmp_path):
     file = written(tmp_path / "a.txt", "one")
-    stamp = Stamp.of(tmp_path, [file], every=True)
+    stamp = SourceSignature.of(tmp_path, [file], every=True)
     assert not changed(stamp)
     written(tmp_path / "b.txt", "two")
     assert changed(stamp)
@@ -210,7 +210,7 @@ def test_a_held_out_sentence_leaks_nowhere(planted, tmp_path):
     made = search.index(found, tmp_path / "made.index")
     rare = set(made.statistics.analyzer.words("zyxwv quokkas juggle marmalade"))
     assert not rare & set(made.statistics.vocabulary.words)  # nor in LSA, whose words are among these
-    assert len(made.search("quokkas marmalade", learned=False)) == 0  # nor in the first stage
+    assert len(made.search("quokkas marmalade", rerank=False)) == 0  # nor in the first stage
     for file in (tmp_path / "made.index").iterdir():
         if file.name != "topics.json":
             assert b"quokka" not in file.read_bytes().lower(), file

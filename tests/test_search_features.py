@@ -22,7 +22,7 @@ from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.search.features import CandidateFeatures
 from toprank.search.feedback import Neighbors
-from toprank.search.first_stage import RunPool
+from toprank.search.first_stage import FusedRuns
 from toprank.search.proximity import Positions
 from toprank.text import Statistics
 from toprank.text.documents import cosine_values
@@ -31,7 +31,7 @@ WORDS = ("wing", "plate", "shock", "flow", "heat", "noise")
 
 
 def encoded(texts):
-    known = Statistics.learned({"body": texts}, lsa=3)
+    known = Statistics.fit({"body": texts}, lsa=3)
     return known.encode({"body": texts})
 
 
@@ -102,17 +102,17 @@ def test_a_learned_order_is_better_and_is_kept(judged):
     systems = ["bm25", "lsa", "rrf", "ListNet"]
     found = index.evaluate(queries, qrels, systems, metrics="ndcg@10, map", threads=1)
     assert found.means["ListNet"]["ndcg@10"] > found.means["bm25"]["ndcg@10"] + 0.1
-    assert found.pool_recall == 1.0
+    assert found.candidate_recall == 1.0
     assert found.queries == 24
     assert json.loads(json.dumps(found.to_dict()))["systems"].keys() == {"bm25", "lsa", "rrf", "ListNet"}
     assert len(found.to_frame()) == 8
     trained = index.train(queries, qrels, "ListNet", threads=1)
-    assert trained.pool_recall == 1.0
+    assert trained.candidate_recall == 1.0
     again = search.open(index.path)
     results = again.search(queries["q3"], 5)
-    assert results.learned
+    assert results.reranked
     assert {results[0].id, results[1].id} == {"d3-0", "d3-1"}
-    assert not again.search(queries["q3"], learned=False).learned
+    assert not again.search(queries["q3"], rerank=False).reranked
     assert "d3-0" in str(again.explain(queries["q3"], "d3-0", "d3-2"))
     with pytest.raises(DataError, match="trained on 24 of these 24 queries"):
         again.evaluate(queries, qrels, ["model"])
@@ -134,16 +134,17 @@ def test_every_feature_of_a_candidate_has_a_meaning(judged):
     index, queries, _ = judged
     runs = {"dense": {qid: {"d3-0": 1.0} for qid in queries}}
     known = CandidateFeatures(
-        index.documents, index.encoded, RunPool(runs, index.documents), {"small": np.ones((120, 2), dtype=np.float32)},
+        index.documents, index.encoded, FusedRuns(runs, index.documents),
+        {"small": np.ones((120, 2), dtype=np.float32)},
         {"own": lambda words, candidates: np.zeros(len(candidates.ids))},
     )  # fmt: skip
-    assert list(known.meanings) == list(known.names)
-    assert known.meanings["lsa feedback zscore in pool"] == (
+    assert list(known.descriptions) == list(known.names)
+    assert known.descriptions["lsa feedback zscore in pool"] == (
         "standard deviations above the mean of the candidates, of: cosine with the mean of the best ten candidates, in "
         "the directions of LSA"
     )
-    assert known.meanings["title bm25"] == "BM25 (k1 = 1.2, b = 0.75), in title"
-    assert known.meanings["dense rank"] == "place in the run dense"
+    assert known.descriptions["title bm25"] == "BM25 (k1 = 1.2, b = 0.75), in title"
+    assert known.descriptions["dense rank"] == "place in the run dense"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_queries_without_candidates_count_nothing(judged):
     found = index.evaluate(more, judgments, ["bm25"], metrics="ndcg@10")
     less = index.evaluate(queries, qrels, ["bm25"], metrics="ndcg@10")
     assert found.means["bm25"]["ndcg@10"] == pytest.approx(less.means["bm25"]["ndcg@10"] * 24 / 25)
-    assert found.pool_recall == pytest.approx(24 / 25)
+    assert found.candidate_recall == pytest.approx(24 / 25)
 
 
 def test_vectors_and_functions(judged, tmp_path):
@@ -203,7 +204,7 @@ def test_vectors_and_functions(judged, tmp_path):
         index.data(queries, vectors={"w": asked["v"]})
     mine = search.open(index.path, functions={"longer": lambda query, found: [len(t) for t in found.texts("title")]})
     mine.train(queries, qrels, "ListNet", threads=1, vectors=asked)
-    assert mine.search("thing3", vectors={"v": [3.0, 0.0]}).learned
+    assert mine.search("thing3", vectors={"v": [3.0, 0.0]}).reranked
     with pytest.raises(DataError, match="longer"):
         search.open(index.path).search("thing3")
     wrong = search.open(index.path, functions={"longer": lambda query, found: [1.0]})
@@ -246,15 +247,15 @@ def test_a_model_of_another_index_is_not_used(judged, tmp_path):
     other = search.index({i: index.documents.fields_of(r) for r, i in enumerate(ids)}, tmp_path / "x.index")
     (other.path / "model.toprank").write_bytes((index.path / "model.toprank").read_bytes())
     with pytest.warns(UserWarning, match="another index"):
-        assert not search.open(other.path).search("thing3").learned
+        assert not search.open(other.path).search("thing3").reranked
 
 
 def test_refusals(judged):
     index, queries, qrels = judged
     with pytest.raises(UnknownNameError, match="did you mean 'bm25'"):
         index.evaluate(queries, qrels, ["bm26"])
-    with pytest.raises(DataError, match="pool"):
-        index.evaluate(queries, qrels, ["bm25"], pool=0)
+    with pytest.raises(DataError, match="n_candidates"):
+        index.evaluate(queries, qrels, ["bm25"], n_candidates=0)
     with pytest.raises(DataError, match="named twice"):
         index.evaluate(queries, qrels, ["bm25", "BM25"])
     with pytest.raises(DataError, match="came without queries"):
@@ -282,7 +283,7 @@ def test_the_commands(judged, tmp_path):
     assert set(out) >= {"systems", "pool_recall", "queries"}
     assert out["systems"]["ListNet"]["ndcg@10"] > 0.9
     assert json.loads(run("train", index.path, *given, "--system", "ListNet", "--json"))["queries"] == 24
-    assert json.loads(run("query", index.path, "thing3", "-k", 2, "--json"))["learned"]
+    assert json.loads(run("query", index.path, "thing3", "-k", 2, "--json"))["reranked"]
 
 
 def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
@@ -301,7 +302,7 @@ def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
     assert done.stdout.count("Grade 2 is the document that lost the sentence") == 1
     [page] = [line for line in done.stderr.splitlines() if "search serve" in line]
     assert page.endswith("no_such_package, which is not installed: pip install 'toprank[serve]'.)")
-    assert search.open(tmp_path / "demo" / "python.index").search("header").learned
+    assert search.open(tmp_path / "demo" / "python.index").search("header").reranked
 
 
 def test_an_open_index_has_what_another_process_trained_and_a_pinned_one_keeps_its_own(judged, tmp_path):
@@ -311,10 +312,10 @@ def test_an_open_index_has_what_another_process_trained_and_a_pinned_one_keeps_i
     search.index(documents, path)
     here, pinned, there = search.open(path), search.open(path), search.open(path)
     pinned.pin_model()
-    assert not here.search("thing3").learned
+    assert not here.search("thing3").reranked
     there.train(queries, qrels, "ListNet", threads=1)
-    assert here.search("thing3").learned
-    assert not pinned.search("thing3").learned
+    assert here.search("thing3").reranked
+    assert not pinned.search("thing3").reranked
     before = [hit.score for hit in here.search("thing3")]
     there.train(queries, qrels, "ListNet", threads=1, l2=100.0)
     assert [hit.score for hit in here.search("thing3")] != before
@@ -323,13 +324,13 @@ def test_an_open_index_has_what_another_process_trained_and_a_pinned_one_keeps_i
     assert [hit.score for hit in here.search("thing3")] == kept
     with pytest.raises(FileError, match="another index than the one that is open"):
         here.train(queries, qrels, "ListNet", threads=1)
-    assert not search.open(path).search("thing3").learned
+    assert not search.open(path).search("thing3").reranked
 
 
 def test_recall_is_over_the_queries_that_are_asked(judged):
     index, queries, qrels = judged
     some = {qid: queries[qid] for qid in list(queries)[:10]}
-    assert index.train(some, qrels, "ListNet", threads=1).pool_recall == 1.0
+    assert index.train(some, qrels, "ListNet", threads=1).candidate_recall == 1.0
 
 
 def test_too_few_judged_queries_say_what_can_be_done(judged):
@@ -362,7 +363,7 @@ def test_what_clicks_taught_says_what_they_cannot(judged):
         (text, hit.id, hit.rank, (session + hit.rank) % 3 == 0, f"{place}-{session}")
         for place, text in enumerate(words)
         for session in range(20)
-        for hit in index.search(text, 3, learned=False)
+        for hit in index.search(text, 3, rerank=False)
     ]
     trained = index.train_on_clicks(ClickLog.of(*zip(*rows, strict=True)), propensities=[1.0, 0.5, 0.3])
     assert "nan" not in str(trained)
@@ -378,7 +379,7 @@ def shown_log(index, queries, deep, sessions=20, learned=False):
         (text, hit.id, hit.rank, (session + hit.rank) % 3 == 0, f"{place}-{session}")
         for place, text in enumerate(queries)
         for session in range(sessions)
-        for hit in index.search(text, deep, learned=learned)
+        for hit in index.search(text, deep, rerank=learned)
     ), strict=True))  # fmt: skip
 
 
@@ -386,15 +387,15 @@ def test_clicks_rank_as_deep_as_the_log_has_shown(judged, tmp_path):
     index, queries, _ = judged
     words = list(queries.values())[:6]
     log, looks = shown_log(index, words, 4), [1.0, 0.7, 0.5, 0.3]
-    whole = len(index.search(words[0], learned=False).rows)
+    whole = len(index.search(words[0], rerank=False).rows)
     assert whole > 4
     trained = index.train_on_clicks(log, propensities=looks)
     assert trained.candidates == 4 * len(words)
-    assert "down to place 4 of the first stage" in str(trained)
+    assert "down to rank 4 of the first stage" in str(trained)
     assert len(index.search(words[0], k=2).rows) == index.depth == 4
-    trained = index.train_on_clicks(log, propensities=looks, pool=whole)
+    trained = index.train_on_clicks(log, propensities=looks, n_candidates=whole)
     assert trained.candidates > 4 * len(words)
-    assert "none below place 4" in str(trained)
+    assert "none below rank 4" in str(trained)
     assert len(index.search(words[0], k=2).rows) == whole
     with pytest.raises(DataError, match="is it a log of this index"):
         index.train_on_clicks(ClickLog.of([words[0]] * 2, ["x", "y"], [1, 2], [1, 0]), propensities=looks)
@@ -403,21 +404,21 @@ def test_clicks_rank_as_deep_as_the_log_has_shown(judged, tmp_path):
 def test_the_pool_of_a_training_is_that_of_later_searches(judged, tmp_path):
     base, queries, qrels = judged
     texts = {name: base.documents.fields_of(row) for row, name in enumerate(base.documents.ids.tolist())}
-    index = search.index(texts, tmp_path / "x.index", pool=9)
+    index = search.index(texts, tmp_path / "x.index", n_candidates=9)
     index.train(queries, qrels, "ListNet", threads=1)
     assert index.depth == 9
-    index.train(queries, qrels, "ListNet", threads=1, pool=6)
+    index.train(queries, qrels, "ListNet", threads=1, n_candidates=6)
     asked = queries["q0"]
     found = search.open(index.path).search(asked, 3)
     assert len(found.rows) == index.depth == 6
-    assert len(index.search(asked, 3, pool=8).rows) == 8
+    assert len(index.search(asked, 3, n_candidates=8).rows) == 8
     # What is explained is what was found: the features of the pool are those of six candidates.
     told = index.explain(asked, found[0].id, found[1].id, k=3)
     assert float(told.total) == pytest.approx(found[0].score - found[1].score, abs=1e-6)
     others = {f"{qid}!": f"{text} more" for qid, text in queries.items()}
     judgments = {f"{qid}!": of for qid, of in qrels.items()}
-    assert index.evaluate(others, judgments, ["bm25", "model"]).pool == 6
-    assert index.evaluate(others, judgments, ["bm25", "lsa"]).pool == 9
+    assert index.evaluate(others, judgments, ["bm25", "model"]).n_candidates == 6
+    assert index.evaluate(others, judgments, ["bm25", "lsa"]).n_candidates == 9
     for told in (True, 0, -3, 2.5, "7", None):  # what a forged file may say
         model = index.model
         model.training_["search"]["pool"] = told

@@ -148,7 +148,7 @@ def test_a_new_index_replaces_an_old_one_and_who_has_it_open_keeps_it(tmp_path):
     old = search.index({"a": "wings"}, tmp_path / "x.index")
     search.index({"b": "wings wings"}, tmp_path / "x.index")
     assert ids(search.open(tmp_path / "x.index").search("wing")) == ["b"]
-    assert ids(old.search("wing", learned=False)) == ["a"]
+    assert ids(old.search("wing", rerank=False)) == ["a"]
     assert [name for name in os.listdir(tmp_path) if name != "x.index"] == []
 
 
@@ -330,7 +330,7 @@ def test_a_collection_that_changed(tmp_path):
         ({"fields": ["titel"]}, "did you mean 'title'"),
         ({"weights": {"titel": 2}}, "did you mean 'title'"),
         ({"weights": {"title": -1}}, "weight of title"),
-        ({"pool": 0}, "pool"),
+        ({"n_candidates": 0}, "n_candidates"),
         ({"first_stage": {}}, "at least one run"),
         ({"first_stage": []}, "at least one run"),
         ({"language": "englisch"}, "did you mean 'english'"),
@@ -417,12 +417,12 @@ def test_a_title_of_many_letters_is_cut_in_lists(tmp_path):
     assert index.documents.start(0, "body", 10**8) == long
 
 
-@pytest.mark.parametrize("pool", [0, -1, 2.5])
-def test_a_pool_is_a_whole_number(folder, pool):
-    with pytest.raises(DataError, match="pool"):
-        search.open(folder).search("wings", pool=pool)
-    with pytest.raises(DataError, match="pool"):
-        search.open(folder).data({"q": "wings"}, pool=pool)
+@pytest.mark.parametrize("n_candidates", [0, -1, 2.5])
+def test_a_pool_is_a_whole_number(folder, n_candidates):
+    with pytest.raises(DataError, match="n_candidates"):
+        search.open(folder).search("wings", n_candidates=n_candidates)
+    with pytest.raises(DataError, match="n_candidates"):
+        search.open(folder).data({"q": "wings"}, n_candidates=n_candidates)
 
 
 @pytest.mark.parametrize("blank", [" ", "、"])

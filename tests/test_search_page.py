@@ -94,10 +94,10 @@ def test_both_orders_are_those_of_the_index(service, folder):
     status, told = asked(service, "/v1/search", {"query": "wing flow", "top": 7})
     assert status == 200
     opened = tr.search.open(folder)
-    learned, first = opened.search("wing flow", 7), opened.search("wing flow", 7, learned=False)
+    learned, first = opened.search("wing flow", 7), opened.search("wing flow", 7, rerank=False)
     assert [one["id"] for one in told["ranking"]] == [hit.id for hit in learned]
     assert [one["id"] for one in told["first_stage"]] == [hit.id for hit in first]
-    assert told["learned"]
+    assert told["reranked"]
     assert told["request"] is None  # nobody keeps a log
     whole = {hit.id: hit.rank for hit in opened.search("wing flow", 200)}
     assert all(one["rank"] == whole[one["id"]] for one in told["first_stage"])
@@ -113,7 +113,7 @@ def test_why_is_the_explanation_of_the_model(service, folder):
     assert status == 200
     assert why["total"] == pytest.approx(a["score"] - b["score"], abs=1e-9)
     assert sum(one["contribution"] for one in why["reasons"]) + why["others"] == pytest.approx(why["total"])
-    meanings = tr.search.open(folder).features.meanings
+    meanings = tr.search.open(folder).features.descriptions
     assert all(one["meaning"] == meanings[one["feature"]] for one in why["reasons"])
     for wrong in ({"a": "nobody", "b": b["id"]}, {"a": a["id"], "b": a["id"]}):
         status, refused = asked(service, "/v1/search/why", {"query": "shock wave", **wrong})

@@ -40,7 +40,7 @@ def files(tmp_path_factory):
 
 
 def column(index, **given):
-    data = index.data(QUERIES, pool=N, **given)
+    data = index.data(QUERIES, n_candidates=N, **given)
     assert data.feature_names is not None
     return data.X[:, data.feature_names.index("v similarity")], data
 

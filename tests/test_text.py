@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toprank.errors import DataError, UnknownNameError
-from toprank.text import MEANINGS, Analyzer, EncodedDocuments, MatchFeatures, Statistics
+from toprank.text import FEATURE_DESCRIPTIONS, Analyzer, EncodedDocuments, MatchFeatures, Statistics
 from toprank.text.function_words import FUNCTION_WORDS, language_of
 from toprank.text.words import pieces
 
@@ -56,7 +56,7 @@ def test_a_long_word_is_cut_and_a_long_text_is_read():
 def test_function_words_are_left_out_of_counts_and_kept_in_phrases():
     assert Analyzer().words("The Who") == []
     assert Analyzer().sequence("The Who") == ["the", "who"]
-    assert Analyzer(stop=False).words("The Who") == ["the", "who"]
+    assert Analyzer(stop_words=False).words("The Who") == ["the", "who"]
     assert Analyzer("german").words("die Häuser der Stadt") == ["haus", "stadt"]
     assert Analyzer("french").words("l'aile des avions") == ["ail", "avion"]
     assert Analyzer("none").words("The wings die") == ["the", "wings", "die"]
@@ -137,7 +137,7 @@ def slow(fields, encoded, queries, pairs, known_n=None):
     def vector(words, name):
         return {word: (1 + math.log(words.count(word))) * idf(word, name) for word in set(words)}
 
-    def of_field(name, query, text, places):
+    def field_features(name, query, text, places):
         asked, phrase = analyzer.words(query), analyzer.sequence(query)
         tf = {word: text.count(word) for word in set(asked)}
         mu = max(3 * mean(name), 1)
@@ -169,9 +169,9 @@ def slow(fields, encoded, queries, pairs, known_n=None):
     rows = []
     for q, d in pairs:
         query, asked = queries[q], Analyzer().words(queries[q])
-        row = of_field("", query, seen[""][d], [order[name][d] for name in fields])
+        row = field_features("", query, seen[""][d], [order[name][d] for name in fields])
         for name in fields if len(fields) > 1 else ():
-            row += of_field(name, query, seen[name][d], [order[name][d]])
+            row += field_features(name, query, seen[name][d], [order[name][d]])
         tf = {w: sum(seen[name][d].count(w) * 1.2 / norm(name, seen[name][d]) for name in fields) for w in set(asked)}
         row.append(sum(idf(w) * tf[w] * 2.2 / (tf[w] + 1.2) for w in asked))
         values = [idf(w) for w in set(asked)]
@@ -186,7 +186,7 @@ def pairs_of(n_queries, n_documents):
 
 
 def compare(fields, encoded, queries):
-    known = Statistics.learned(fields, lsa=0)
+    known = Statistics.fit(fields, lsa=0)
     features, documents = MatchFeatures(known), known.encode(encoded)
     rows, offsets, pairs = pairs_of(len(queries), len(documents))
     fast = features.matrix(queries, documents, rows, offsets)
@@ -226,7 +226,7 @@ def test_features_of_any_texts_equal_the_formulas(documents, queries, data):
 
 def test_a_mistake_in_a_formula_is_seen():
     """The comparison itself can fail: with texts of another order it does."""
-    known = Statistics.learned({"title": TITLES}, lsa=0)
+    known = Statistics.fit({"title": TITLES}, lsa=0)
     rows, offsets, pairs = pairs_of(len(QUERIES), len(TITLES))
     fast = MatchFeatures(known).matrix(QUERIES, known.encode({"title": TITLES[::-1]}), rows, offsets)
     expected = slow({"title": TITLES}, {"title": TITLES}, QUERIES, pairs)
@@ -252,7 +252,7 @@ def collection(n=60, seed=0):
 
 def test_lsa_is_the_cosine_in_the_leading_directions_of_an_exact_decomposition():
     texts = collection()
-    known = Statistics.learned({"title": texts}, lsa=3)  # behind the third, the singular values halve
+    known = Statistics.fit({"title": texts}, lsa=3)  # behind the third, the singular values halve
     words = [Analyzer().words(text) for text in texts]
     matrix = vectors(known, words)
     scaled = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -275,7 +275,7 @@ def test_lsa_is_the_cosine_in_the_leading_directions_of_an_exact_decomposition()
     "texts", [["red shoes"], ["red shoes"] * 5, [""], ["", ""], ["the of"], ["a b", "c d"], ["lamp red", "lamp"]]
 )
 def test_degenerate_collections_have_no_directions_beyond_their_rank(texts):
-    known = Statistics.learned({"title": texts})
+    known = Statistics.fit({"title": texts})
     words = [set(Analyzer().words(text)) for text in texts]
     rank = np.linalg.matrix_rank(vectors(known, [sorted(one) for one in words])) if known.basis_words.size else 0
     assert known.basis.shape[1] <= max(rank - 1, 0)
@@ -287,7 +287,7 @@ def test_degenerate_collections_have_no_directions_beyond_their_rank(texts):
 def test_no_more_than_a_hundred_directions():
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{i}" for i in rng.integers(0, 400, 30)) for _ in range(300)]
-    assert Statistics.learned({"title": texts}, lsa=500).basis.shape[1] == 100
+    assert Statistics.fit({"title": texts}, lsa=500).basis.shape[1] == 100
 
 
 BITS = """
@@ -295,7 +295,7 @@ import hashlib, numpy as np
 from toprank.text import Statistics
 rng = np.random.default_rng(0)
 texts = [" ".join(f"w{i}" for i in rng.zipf(1.3, 40) % 2000) for _ in range(2000)]
-known = Statistics.learned({"title": texts})
+known = Statistics.fit({"title": texts})
 print(hashlib.sha256(b"".join(a.tobytes() for a in known.arrays().values())).hexdigest(), known.basis.shape)
 """
 
@@ -314,7 +314,7 @@ def test_the_same_bits_on_any_number_of_threads():
 
 def test_a_row_has_the_same_bits_alone_and_among_others():
     texts = collection(200)
-    known = Statistics.learned({"title": texts, "body": texts[::-1]})
+    known = Statistics.fit({"title": texts, "body": texts[::-1]})
     features = MatchFeatures(known)
     queries = [" ".join(text.split()[:3]) for text in texts[:20]] + ["", "unheard"]
     rows, offsets, pairs = pairs_of(len(queries), len(texts))
@@ -326,21 +326,21 @@ def test_a_row_has_the_same_bits_alone_and_among_others():
 
 
 def test_encoding_changes_nothing_that_was_learned():
-    known = Statistics.learned({"title": TITLES})
+    known = Statistics.fit({"title": TITLES})
     before = {name: array.copy() for name, array in known.arrays().items()}
     known.encode({"title": ["planted " * 50]}).queries(["planted query"])
     assert all((known.arrays()[name] == array).all() for name, array in before.items())
 
 
 def test_missing_texts_are_empty():
-    known = Statistics.learned({"title": ["red", None, float("nan")]})
+    known = Statistics.fit({"title": ["red", None, float("nan")]})
     assert known.mean_lengths.tolist() == [1 / 3, 1 / 3]
-    assert (known.arrays()["word_counts"] == Statistics.learned({"title": ["red", "", ""]}).word_counts).all()
+    assert (known.arrays()["word_counts"] == Statistics.fit({"title": ["red", "", ""]}).word_counts).all()
 
 
 def test_a_document_of_ten_megabytes():
     huge = "red shoes for running " * 450_000
-    known = Statistics.learned({"title": [huge, "red lamp"]})
+    known = Statistics.fit({"title": [huge, "red lamp"]})
     documents, features = known.encode({"title": [huge, "lamp"]}), MatchFeatures(known)
     matrix = features.matrix(["red shoes", huge], documents, [0, 1, 0], [0, 2, 3])
     assert np.isfinite(matrix).all()
@@ -359,7 +359,7 @@ def restored(known, change=lambda plain, arrays: None):
 
 def test_what_was_learned_comes_back():
     texts = collection()
-    known = Statistics.learned({"title": texts, "body": texts[::-1]})
+    known = Statistics.fit({"title": texts, "body": texts[::-1]})
     again = restored(known)
     assert again.plain() == known.plain()
     rows, offsets, _ = pairs_of(2, len(texts))
@@ -413,12 +413,12 @@ def put(name, value):
 )  # fmt: skip
 def test_a_damaged_file_is_refused(change):
     with pytest.raises(DataError):
-        restored(Statistics.learned({"title": collection()}), change)
+        restored(Statistics.fit({"title": collection()}), change)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_documents_with_damaged_arrays_are_refused_or_read(seed):
-    known = Statistics.learned({"title": TITLES, "body": BODIES})
+    known = Statistics.fit({"title": TITLES, "body": BODIES})
     whole = known.encode({"title": TITLES, "body": BODIES}).arrays()
     rng = np.random.default_rng(seed)
     for name in whole:
@@ -435,34 +435,34 @@ def test_documents_with_damaged_arrays_are_refused_or_read(seed):
 
 
 def test_pairs_that_do_not_fit_are_refused():
-    known = Statistics.learned({"title": TITLES})
+    known = Statistics.fit({"title": TITLES})
     features, documents = MatchFeatures(known), known.encode({"title": TITLES})
     for rows, offsets in (([9], [0, 1]), ([-1], [0, 1]), ([0], [0, 2]), ([0], [1, 1]), ([0], [0]), ([[0]], [0, 1])):
         with pytest.raises(DataError):
             features.matrix(["red"], documents, rows, offsets)
     with pytest.raises(DataError, match="other statistics"):
-        MatchFeatures(Statistics.learned({"title": TITLES})).matrix(["red"], documents, [0], [0, 1])
+        MatchFeatures(Statistics.fit({"title": TITLES})).matrix(["red"], documents, [0], [0, 1])
 
 
 def test_texts_that_are_none_are_refused():
     with pytest.raises(DataError, match="The field 'title' must be text; number 2 is a int: 7"):
-        Statistics.learned({"title": ["red", 7]})
+        Statistics.fit({"title": ["red", 7]})
     with pytest.raises(DataError, match="one text for each document, but they have: 'title' 2, 'body' 1"):
-        Statistics.learned({"title": ["red", "x"], "body": ["y"]})
+        Statistics.fit({"title": ["red", "x"], "body": ["y"]})
     with pytest.raises(DataError, match="no text"):
-        Statistics.learned({})
-    known = Statistics.learned({"title": TITLES})
+        Statistics.fit({})
+    known = Statistics.fit({"title": TITLES})
     with pytest.raises(DataError, match="were learned from title"):
         known.encode({"body": TITLES})
     with pytest.raises(DataError, match="A query must be text"):
         known.encode({"title": TITLES}).queries([3])
     for lsa in (-1, 2.5, True, "many"):
         with pytest.raises(DataError, match="lsa must be"):
-            Statistics.learned({"title": TITLES}, lsa=lsa)
+            Statistics.fit({"title": TITLES}, lsa=lsa)
 
 
 def test_every_feature_has_a_meaning():
-    known = Statistics.learned({"title": TITLES, "body": BODIES})
+    known = Statistics.fit({"title": TITLES, "body": BODIES})
     names = MatchFeatures(known).names
     assert len(set(names)) == len(names)
-    assert all(name.removeprefix("title ").removeprefix("body ") in MEANINGS for name in names)
+    assert all(name.removeprefix("title ").removeprefix("body ") in FEATURE_DESCRIPTIONS for name in names)

@@ -260,7 +260,7 @@ def test_the_columns_are_those_of_the_room_of_text():
     ranker = tr.LinearRanker("ListNet").fit(DATA)
     titles, descriptions = DATA.carried["title"].tolist(), DATA.carried["description"].tolist()
     distinct = list(dict.fromkeys(zip(titles, descriptions, strict=True)))
-    known = Statistics.learned({"title": [t for t, _ in distinct], "description": [d for _, d in distinct]})
+    known = Statistics.fit({"title": [t for t, _ in distinct], "description": [d for _, d in distinct]})
     documents = known.encode({"title": titles, "description": descriptions})
     queries = DATA.carried["search_term"].tolist()
     expected = MatchFeatures(known).matrix(queries, documents, np.arange(len(titles)), DATA.queries.offsets)

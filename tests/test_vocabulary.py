@@ -37,7 +37,7 @@ def test_a_result_speaks_the_one_vocabulary(kind):
 
 
 DRAWN = {
-    "Comparison", "ComparedModels", "Content", "Drift", "Evaluation", "Explanation", "Importance", "LaunchReport",
+    "Comparison", "ComparedModels", "ComparisonReport", "Drift", "Evaluation", "Explanation", "Importance", "LaunchReport",
     "LogReport", "Propensities", "QueryExplanation", "Results", "ClickTrainingResult",
 }  # fmt: skip
 """Results whose page has a picture."""

@@ -13,7 +13,7 @@ from toprank.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from toprank.compute import FloatArray
-    from toprank.report.content import Content
+    from toprank.report.content import ComparisonReport
     from toprank.search import Index, SearchEvaluation
 
 INDEX = "python.index"
@@ -60,7 +60,7 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> N
     typer.echo(f"Open it in a browser: {report.resolve()}")
 
 
-def _seen_from_the_leader(content: Content) -> Content:
+def _seen_from_the_leader(content: ComparisonReport) -> ComparisonReport:
     """Show differences to the leader, not to the baseline, if the baseline leads: nobody asked for that baseline."""
     [part] = content.parts
     leads = part.ranked_systems[0] == part.comparison.baseline

@@ -28,7 +28,9 @@ class Fusion:
     weights: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="With weighted: a weight per run. Default: chosen on --qrels.")
     ] = None
-    k: Annotated[float, typer.Option("-k", help="With rrf: a document at RANK gets 1 / (k + RANK).")] = 60.0
+    rrf_k: Annotated[float, typer.Option("--rrf-k", help="With rrf: a document at RANK gets 1 / (rrf_k + RANK).")] = (
+        60.0
+    )
     depth: Annotated[int | None, typer.Option(min=1, help="Use only this many documents per run and query.")] = None
     qrels: Annotated[
         Path | None,
@@ -74,7 +76,7 @@ def fuse(
             fusion.method,
             normalization=fusion.normalization,
             weights=options.numbers_of(fusion.weights, float, "--weights takes numbers") if fusion.weights else None,
-            k=fusion.k,
+            rrf_k=fusion.rrf_k,
             depth=fusion.depth,
             qrels=fusion.qrels,
             ranker=fusion.system,

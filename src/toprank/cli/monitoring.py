@@ -34,7 +34,7 @@ def monitor(
     files: Monitored,
     output: Annotated[options.Output, options.only("json", "html")],
     read: reading.OfDocuments,
-    psi: Annotated[float, typer.Option(min=0.0, help="Smallest PSI that can raise an alarm.")] = 0.1,
+    psi_threshold: Annotated[float, typer.Option(min=0.0, help="Smallest PSI that can raise an alarm.")] = 0.1,
     k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the top compared with the shadow's.")] = 10,
     confidence: Annotated[float, typer.Option(help="Confidence level for intervals and alarms.")] = 0.95,
     seed: options.Seed = 0,
@@ -56,7 +56,9 @@ def monitor(
     other = None if files.shadow is None else load(files.shadow)
     sides = [_read(path, options.keywords_of(read), ranker) for path in (files.reference, files.new)]
     with common.progress("Comparing …"):
-        drift = compared(ranker, *sides, shadow=other, k=k, psi=psi, confidence=confidence, seed=seed)
+        drift = compared(
+            ranker, *sides, shadow=other, k=k, psi_threshold=psi_threshold, confidence=confidence, seed=seed
+        )
     drift = replace(drift, no_dcg_reason=common.with_options(drift.no_dcg_reason))
 
     def write(html: Path) -> None:

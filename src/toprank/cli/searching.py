@@ -28,7 +28,9 @@ Qrels = Annotated[
         help="Judgments: TREC, BEIR or Cranfield; or the name of a part of the collection's own, such as test.",
     ),
 ]
-Pool = Annotated[int | None, typer.Option(min=1, help="Candidates per query. Default: as the index was made.")]
+Candidates = Annotated[
+    int | None, typer.Option("--n-candidates", min=1, help="Candidates per query. Default: as the index was made.")
+]
 _OF_MODELS = ("shadow", "interleave", "split", "log_features", "max_documents")
 """Settings of a service that do nothing here, where requests bring no documents to be ranked by a model."""
 
@@ -50,7 +52,7 @@ class Indexing:
         list[Path] | None,
         typer.Option(help="Use a run of another engine as the first stage instead. May be given several times."),
     ] = None
-    pool: Annotated[int, typer.Option(min=1, help="Candidates per query, which the learned order ranks.")] = 200
+    n_candidates: Annotated[int, typer.Option(min=1, help="Candidates per query, which the learned order ranks.")] = 200
     vectors: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,7 +114,7 @@ def index(
             fields=options.words_of(indexing.fields) if indexing.fields else None,
             weights=dict(map(_weight_of, options.words_of(indexing.weights or ""))),
             first_stage=indexing.first_stage if runs is None else runs,
-            pool=indexing.pool,
+            n_candidates=indexing.n_candidates,
             vectors=vectors_of_documents(indexing.vectors),
             language=indexing.language,
             seed=seed,
@@ -170,7 +172,7 @@ class Learned:
         str | None,
         typer.Option(help="Metric to choose hyper-parameters by; not with --clicks. Default: ndcg@10."),
     ] = None
-    pool: Annotated[
+    n_candidates: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -226,7 +228,7 @@ def _train(opened: Any, judgments: QueryOptions, learned: Learned, running: opti
         judgments.qrels,
         learned.system,
         metric=learned.metric or "ndcg@10",
-        pool=learned.pool,
+        n_candidates=learned.n_candidates,
         vectors=vectors_of_queries(opened, learned.query_vectors),
         seed=running.seed,
         threads=running.threads,
@@ -240,7 +242,9 @@ def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: Learned, run
     fixed = options.settings_of(learned.settings)
     ranker = _for_clicks("ListNet" if learned.system == "blend" else learned.system, fixed, running)
     log, reward = read(learned.clicks, values=learned.values), "click" if learned.values is None else "value"
-    return opened.train_on_clicks(log, judgments.queries, system=ranker, pool=learned.pool, reward=reward)
+    return opened.train_on_clicks(
+        log, judgments.queries, system=ranker, n_candidates=learned.n_candidates, reward=reward
+    )
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,7 @@ class ComparedSystems:
     baseline: Annotated[
         str | None, typer.Option(help="Compare the others with this one. Default: the last system with all others.")
     ] = None
-    pool: Pool = None
+    n_candidates: Candidates = None
     query_vectors: QueryVectors = None
     folds: Annotated[int, typer.Option(min=3, help="Number of folds of queries, for learned systems.")] = 5
     runs: Annotated[
@@ -292,7 +296,7 @@ def evaluate(
             metrics=compared.metrics,
             convention=compared.convention,
             baseline=compared.baseline,
-            pool=compared.pool,
+            n_candidates=compared.n_candidates,
             vectors=vectors_of_queries(opened, compared.query_vectors),
             folds=compared.folds,
             seed=running.seed,
@@ -311,8 +315,8 @@ def query(
     folder: Folder,
     words: Annotated[list[str], typer.Argument(help="The query, in plain words: there is no query syntax.")],
     k: Annotated[int, typer.Option("-k", "--top", min=1, help="Number of documents.")] = 10,
-    first_stage: Annotated[
-        bool, typer.Option("--first-stage", help="Keep the order of the first stage, even if a model is trained.")
+    no_rerank: Annotated[
+        bool, typer.Option("--no-rerank", help="Keep the order of the first stage, even if a model is trained.")
     ] = False,
     query_vectors: QueryVectors = None,
     *,
@@ -327,7 +331,7 @@ def query(
     """
     opened = _opened(folder)
     vectors = vectors_of_queries(opened, query_vectors)
-    output.show(opened.search(" ".join(words), k, learned=not first_stage, vectors=vectors))
+    output.show(opened.search(" ".join(words), k, rerank=not no_rerank, vectors=vectors))
 
 
 def serve(

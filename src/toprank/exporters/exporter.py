@@ -137,7 +137,7 @@ def _about_words(ranker: Ranker) -> list[str]:
     if ranker.text_ is None:
         return []
     roles, statistics = ranker.text_.roles, ranker.text_.match.statistics
-    listed = "; ".join(f"{name}: {meaning}" for name, meaning in ranker.text_.meanings().items())
+    listed = "; ".join(f"{name}: {meaning}" for name, meaning in ranker.text_.descriptions().items())
     return [
         f"{len(ranker.text_.names)} inputs are made of words: whoever calls the file computes them from the query's "
         f"text ('{roles.query}') and the texts of the document, with the counts of the {statistics.n_documents:,} "

@@ -11,9 +11,9 @@ import numpy as np
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError, Remedy, UnknownNameError
-from toprank.fusion.ballots import Ballots
-from toprank.fusion.combining import METHODS, OF_RANKS, K, combined
+from toprank.fusion.combination import METHODS, RANK_METHODS, RRF_K, combine
 from toprank.fusion.learning import FusionLearning, LearnedScores, learned_order, learned_weights
+from toprank.fusion.query_runs import QueryRuns
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -37,7 +37,7 @@ def fuse(
     *,
     normalization: str | None = None,
     weights: Mapping[str, float] | Sequence[float] | None = None,
-    k: float = K,
+    rrf_k: float = RRF_K,
     depth: int | None = None,
     qrels: Any = None,
     ranker: str | Ranker = "LambdaMART",
@@ -63,7 +63,7 @@ def fuse(
         normalization: of scores: ``none``, ``min-max`` (default), ``max``, ``sum``, ``z-score``, ``rank``; a document
             that a run does not have counts 0.
         weights: of the runs, for ``weighted``. Without them they are chosen with `qrels`.
-        k: of ``rrf``.
+        rrf_k: constant k of ``rrf``, added to every rank. Default: 60.
         depth: how many documents of each run and query count; None: all.
         qrels: judgments, for ``weighted`` without weights and for ``learned``: each fold of the queries is scored by
             what was learned on the others, so the run may be evaluated with the same judgments.
@@ -78,26 +78,26 @@ def fuse(
     ['b', 'a', 'd', 'c']
     """
     _check(method, normalization, weights, qrels)
-    check_number("k", k, above=0)
+    check_number("rrf_k", rrf_k, above=0)
     check_whole("folds", folds, least=2)
     if depth is not None:
         check_whole("depth", depth, least=1)
     if not isinstance(runs, Mapping):
         raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
-    ballots = Ballots.of(runs, depth)
+    query_runs = QueryRuns.from_runs(runs, depth)
     scale = normalization or "min-max"
-    shares = None if weights is None else _weights_of(weights, ballots.names)
+    shares = None if weights is None else _weights_of(weights, query_runs.names)
     learning = FusionLearning(ranker, metric, folds, seed, threads)
     if method == "learned":
-        fused = learned_order(ballots, _judgments(method, qrels), learning)
+        fused = learned_order(query_runs, _judgments(method, qrels), learning)
     elif method == "weighted" and shares is None:
-        fused = learned_weights(ballots, _judgments(method, qrels), scale, learning)
+        fused = learned_weights(query_runs, _judgments(method, qrels), scale, learning)
     else:
-        sentence = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
+        sentence = f"{method} of {', '.join(query_runs.names)}" + ("" if method in RANK_METHODS else f", {scale}") + "."
         fused = LearnedScores(
-            combined(ballots, method, scale, shares, k), sentence, () if shares is None else (shares,)
+            combine(query_runs, method, scale, shares, rrf_k), sentence, () if shares is None else (shares,)
         )
-    run = ballots.run(fused.scores, method)
+    run = query_runs.run(fused.scores, method)
     return Fused(run.qids, run.document_ids, run.scores, method, fused.sentence, fused.weights)
 
 
@@ -105,7 +105,7 @@ def _check(method: Any, normalization: str | None, weights: Any, qrels: Any) -> 
     """Refuse a method that does not exist, and arguments that it does not take."""
     if method not in METHODS:
         raise UnknownNameError("method of fusion", str(method), METHODS)
-    if normalization is not None and method in (*OF_RANKS, "learned"):
+    if normalization is not None and method in (*RANK_METHODS, "learned"):
         raise DataError(f"The method '{method}' takes no normalization: leave it out.")
     if weights is not None and method != "weighted":
         raise DataError(f"The method '{method}' takes no weights; 'weighted' does.")

@@ -19,9 +19,9 @@ from toprank.data.queries import Queries
 from toprank.data.trec import Qrels
 from toprank.errors import DataError
 from toprank.evaluation.scores import BoundMetric
-from toprank.fusion.ballots import Ballots
-from toprank.fusion.combining import reciprocal_ranks
-from toprank.fusion.normalizing import normalized
+from toprank.fusion.combination import reciprocal_ranks
+from toprank.fusion.normalization import normalize
+from toprank.fusion.query_runs import QueryRuns
 from toprank.model_selection.weights import best_weights, simplex
 from toprank.rankers.base import Ranker
 
@@ -41,11 +41,11 @@ class LearnedScores(NamedTuple):
     weights: tuple[tuple[float, ...], ...] = ()
 
 
-def _data(ballots: Ballots, qrels: Qrels, features: FloatArray, names: tuple[str, ...]) -> RankingData:
+def _data(query_runs: QueryRuns, qrels: Qrels, features: FloatArray, names: tuple[str, ...]) -> RankingData:
     """Return the pairs as ranking data; a pair without a judgment, or with a grade below 0, is irrelevant."""
-    qid = ballots.qids[ballots.query]
-    labels = np.maximum(qrels.grades_of(qid, ballots.documents, 0.0), 0.0)
-    return RankingData(features, labels, qid=qid, document_ids=ballots.documents, feature_names=names)
+    qid = query_runs.qids[query_runs.query]
+    labels = np.maximum(qrels.grades_of(qid, query_runs.documents, 0.0), 0.0)
+    return RankingData(features, labels, qid=qid, document_ids=query_runs.documents, feature_names=names)
 
 
 def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
@@ -69,11 +69,11 @@ class FusionLearning(NamedTuple):
     threads: int | None = None
 
 
-def learned_weights(ballots: Ballots, qrels: Qrels, normalization: str, learning: FusionLearning) -> LearnedScores:
+def learned_weights(query_runs: QueryRuns, qrels: Qrels, normalization: str, learning: FusionLearning) -> LearnedScores:
     """Return a weighted sum; the weights of each fold are those on a grid that are best on the other folds."""
-    scores = normalized(ballots, normalization)
-    metric, n_runs = learning.metric, len(ballots.names)
-    data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, learning.n_folds)
+    scores = normalize(query_runs, normalization)
+    metric, n_runs = learning.metric, len(query_runs.names)
+    data = _judged(_data(query_runs, qrels, scores, query_runs.names), qrels, learning.n_folds)
     grid = simplex(n_runs, _STEPS.get(n_runs, _FEWEST))
     judge = BoundMetric(data, metric).for_selection()
     sign = 1 if judge.higher_is_better else -1
@@ -91,11 +91,11 @@ def learned_weights(ballots: Ballots, qrels: Qrels, normalization: str, learning
         for qid in data.qids[round.held_out].tolist()
     }
     middle = np.mean(fitted.models, axis=0)
-    by_query = np.array([chosen.get(qid, middle) for qid in ballots.qids.tolist()])
-    shown = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(ballots.names, middle, strict=True))
+    by_query = np.array([chosen.get(qid, middle) for qid in query_runs.qids.tolist()])
+    shown = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(query_runs.names, middle, strict=True))
     sentence = f"Weights by {metric} on the other folds, {normalization}; on average {shown}."
     best = tuple(tuple(weights.tolist()) for weights in fitted.models)
-    return LearnedScores(np.einsum("ij,ij->i", scores, by_query[ballots.query]), sentence, best)
+    return LearnedScores(np.einsum("ij,ij->i", scores, by_query[query_runs.query]), sentence, best)
 
 
 class _WeighedQueries(NamedTuple):
@@ -109,16 +109,16 @@ class _WeighedQueries(NamedTuple):
         return self._replace(values=self.values[:, np.asarray(which)])
 
 
-def learned_order(ballots: Ballots, qrels: Qrels, learning: FusionLearning) -> LearnedScores:
+def learned_order(query_runs: QueryRuns, qrels: Qrels, learning: FusionLearning) -> LearnedScores:
     """Return scores by a ranker over scores and ranks; validation queries of each fold choose hyper-parameters."""
     from toprank.model_selection.grid import choose
 
-    columns = [normalized(ballots, name) for name in ("none", "min-max", "z-score")]
-    reciprocal = reciprocal_ranks(ballots)
-    features = np.column_stack([*columns, reciprocal, ballots.there, reciprocal.sum(axis=1)])
-    of_run = ("score", "min-max", "z-score", "reciprocal rank", "there")
-    names = (*(f"{run} {what}" for what in of_run for run in ballots.names), "rrf")
-    data = _data(ballots, qrels, features, names)
+    columns = [normalize(query_runs, name) for name in ("none", "min-max", "z-score")]
+    reciprocal = reciprocal_ranks(query_runs)
+    features = np.column_stack([*columns, reciprocal, query_runs.is_retrieved, reciprocal.sum(axis=1)])
+    kinds = ("score", "min-max", "z-score", "reciprocal rank", "there")
+    names = (*(f"{run} {what}" for what in kinds for run in query_runs.names), "rrf")
+    data = _data(query_runs, qrels, features, names)
     k, system = (
         max(learning.n_folds, 3),
         learning.ranker,
@@ -142,7 +142,7 @@ def learned_order(ballots: Ballots, qrels: Qrels, learning: FusionLearning) -> L
         )
     called = system if isinstance(system, str) else type(system).__name__
     sentence = (
-        f"{called} over scores and ranks of {len(ballots.names)} runs, each fold scored by a ranker trained on the "
+        f"{called} over scores and ranks of {len(query_runs.names)} runs, each fold scored by a ranker trained on the "
         "others."
     )
     return LearnedScores(scores, sentence)

@@ -16,23 +16,23 @@ from toprank.display.record import Record, columns_of
 from toprank.display.svg import WIDTH, Box, Markup, Scale, axes, marked_ticks, tag
 from toprank.display.tables import Part, Table, percent
 from toprank.errors import DataError, UnknownNameError
-from toprank.monitoring.forecast import Disagreement, ExpectedChange, disagreement, expected_change, expected_values
-from toprank.monitoring.shifts import (
-    MOST_QUERIES,
+from toprank.monitoring.feature_drift import (
+    MAX_QUERIES,
     CellCounts,
-    Draws,
-    Shift,
-    cells_of,
-    corrected,
-    measure,
-    sampled,
-    shifts,
+    FeatureDrift,
+    Resamples,
+    adjusted_p_values,
+    count_cells,
+    feature_drifts,
+    measure_drift,
+    sample_queries,
 )
+from toprank.monitoring.forecast import Disagreement, ExpectedChange, disagreement, expected_change, expected_values
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.significance.results import number, p_value
 
-_ROWS = 12  # of features in the text; the frame and the page have all
+_MAX_ROWS = 12  # of features in the text; the frame and the page have all
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,8 +40,8 @@ class Drift(Record):
     """What has moved between two sets of queries. `alarms` has a sentence for each alarm.
 
     Attributes:
-        features: a `Shift` for each feature, those that moved farthest first.
-        scores: the `Shift` of the scores.
+        features: a `FeatureDrift` for each feature, those that moved farthest first.
+        scores: the `FeatureDrift` of the scores.
         expected_dcg: how the expected DCG has changed; None if the ranker cannot tell.
         shadow: how far a second ranker disagrees; None without one.
         queries: the numbers of queries before and after.
@@ -49,8 +49,8 @@ class Drift(Record):
         no_dcg_reason: why there is no expected DCG; empty if there is one.
     """
 
-    features: tuple[Shift, ...]
-    scores: Shift
+    features: tuple[FeatureDrift, ...]
+    scores: FeatureDrift
     expected_dcg: ExpectedChange | None
     shadow: Disagreement | None
     queries: tuple[int, int]
@@ -81,12 +81,12 @@ class Drift(Record):
             yield f"The expected DCG@{change.k} {f'fell by {size}' if change.difference < 0 else rise}."
 
     def gauges(self) -> dict[str, float]:
-        """Return the numbers that a monitoring system draws, by the names of the service's metrics."""
+        """Return the numbers that a monitoring system resampling, by the names of the service's metrics."""
         numbers = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
         numbers |= {"largest_feature_psi": max((shift.psi for shift in self.features), default=0.0)}
         numbers |= {"features_drifted": float(sum(shift.drifted for shift in self.features))}
         numbers |= {"missing_share": float(np.mean([shift.missing[1] for shift in self.features] or [0.0]))}
-        numbers |= {"outside_share": float(np.mean([shift.outside for shift in self.features] or [0.0]))}
+        numbers |= {"out_of_range_share": float(np.mean([shift.out_of_range for shift in self.features] or [0.0]))}
         if self.expected_dcg is not None:
             numbers |= {"expected_dcg": self.expected_dcg.new, "expected_dcg_change": self.expected_dcg.difference}
         return numbers
@@ -100,12 +100,12 @@ class Drift(Record):
             "psi": columns["psi"],
             **{name: columns[path] for name, path in names.items()},
             **{f"missing_{when}": [row.missing[i] for row in rows] for i, when in enumerate(("before", "after"))},
-            **columns_of(rows, ("outside", "drifted")),
+            **columns_of(rows, ("out_of_range", "drifted")),
         }
 
     def table(self, rows: int | None = None) -> Table:
         """Return the scores and the features, those that moved farthest first."""
-        header = ("", "PSI", f"{percent(self.confidence)} interval", "KS", "p", "missing", "outside")
+        header = ("", "PSI", f"{percent(self.confidence)} interval", "KS", "p", "missing", "out_of_range")
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
     def plot(self, feature: str | None = None, *, named: bool = True) -> Picture:
@@ -122,7 +122,7 @@ class Drift(Record):
         return _before_and_after(feature, cells[feature], named)
 
     @property
-    def outlook(self) -> tuple[str, ...]:
+    def forecast(self) -> tuple[str, ...]:
         """What to expect: the DCG without labels, then what the shadow would change, if there is one."""
         expected = self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)
         return (expected,) if self.shadow is None else (expected, str(self.shadow))
@@ -130,17 +130,17 @@ class Drift(Record):
     @property
     def summary(self) -> str:
         """The alarms, and what to expect."""
-        return " ".join([*(self.alarms or ["No alarm."]), self.outlook[0]])
+        return " ".join([*(self.alarms or ["No alarm."]), self.forecast[0]])
 
     def _parts(self) -> Sequence[Part]:
         before, after = self.queries
         opening = f"{before:,} queries before, {after:,} now, {len(self.features):,} features."
-        if max(self.queries) > MOST_QUERIES:
-            opening += f" Of each, {MOST_QUERIES:,} drawn at random were looked at."
+        if max(self.queries) > MAX_QUERIES:
+            opening += f" Of each, {MAX_QUERIES:,} drawn at random were looked at."
         caveat = "What sampling alone adds to PSI and KS is subtracted; p holds for all rows together."
-        more = len(self.features) + 1 - _ROWS
+        more = len(self.features) + 1 - _MAX_ROWS
         rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
-        return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *self.outlook, caveat]
+        return [opening, self.alarms or "No alarm.", self.table(_MAX_ROWS), *rest, *self.forecast, caveat]
 
 
 def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
@@ -168,19 +168,19 @@ def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
     return Picture(f"{name} before and now", 240 if named else 210, axes(box, x, y, x_ticks, y_ticks), *lines, names)
 
 
-def _in_words(shift: Shift) -> str:
+def _in_words(shift: FeatureDrift) -> str:
     before, after = shift.missing
     missing = f", missing {before:.1%} before and {after:.1%} now" if abs(after - before) >= 0.01 else ""
-    return missing + (f", {shift.outside:.1%} of it new" if shift.outside >= 0.01 else "")
+    return missing + (f", {shift.out_of_range:.1%} of it new" if shift.out_of_range >= 0.01 else "")
 
 
-def _row(shift: Shift) -> tuple[str, ...]:
+def _row(shift: FeatureDrift) -> tuple[str, ...]:
     low, high = shift.psi_interval
     ks = "" if shift.ks is None else f"{shift.ks:.3f}"
     missing = "" if shift.missing == (0.0, 0.0) else "{:.1%} → {:.1%}".format(*shift.missing)
-    outside = f"{shift.outside:.1%}" if shift.outside else ""
+    out_of_range = f"{shift.out_of_range:.1%}" if shift.out_of_range else ""
     name = f"{shift.name} !" if shift.drifted else shift.name
-    return (name, f"{shift.psi:.3f}", f"[{low:.3f}, {high:.3f}]", ks, f"{shift.p:.3g}", missing, outside)
+    return (name, f"{shift.psi:.3f}", f"[{low:.3f}, {high:.3f}]", ks, f"{shift.p:.3g}", missing, out_of_range)
 
 
 def monitor(
@@ -190,17 +190,18 @@ def monitor(
     *,
     shadow: Ranker | None = None,
     k: int = 10,
-    psi: float = 0.1,
+    psi_threshold: float = 0.1,
     confidence: float = 0.95,
     n_resamples: int = 1_000,
     seed: int = 0,
 ) -> Drift:
     """Compare the data a ranker meets with data it was trained for: features, scores, and the expected DCG.
 
-    Intervals come from drawing queries anew, p-values from dealing the queries out anew to the two sides. The p-values
-    are corrected for features, scores and the expected DCG together (Westfall and Young): if nothing has moved, the
-    probability of any alarm at all is 1 - confidence at most. A feature raises an alarm if it has surely moved
-    (p ≤ 1 - confidence) and moved far (PSI ≥ `psi`); the expected DCG does if it has surely changed, by 5 % or more.
+    Intervals come from a bootstrap over queries, p-values from a permutation test that reassigns whole queries to the
+    two data sets. The p-values are adjusted for features, scores and expected DCG together (Westfall and Young):
+    without drift, the probability of any alarm is at most 1 - confidence. A feature raises an alarm if the drift is
+    significant (p ≤ 1 - confidence) and large (PSI ≥ `psi_threshold`). The expected DCG raises an alarm if its change
+    is significant and at least 5 %.
 
     Args:
         ranker: a fitted ranker; one that was calibrated and gives P(grade | x) also tells the DCG to expect.
@@ -208,10 +209,10 @@ def monitor(
         new: queries that it meets now; labels are not used.
         shadow: a second ranker, to tell how differently it orders the new queries.
         k: the depth of DCG, and of the top that is compared with the shadow's.
-        psi: the least shift of a feature that matters; by custom 0.1 is a small shift, 0.25 a large one.
+        psi_threshold: the least shift of a feature that matters; by custom 0.1 is a small shift, 0.25 a large one.
         confidence: the confidence level of intervals and alarms.
         n_resamples: how often queries are drawn anew.
-        seed: the seed of the draws.
+        seed: the seed of the resampling.
 
     >>> import toprank as tr
     >>> old, new = tr.synthetic(n_queries=60, seed=0), tr.synthetic(n_queries=60, seed=1)
@@ -222,7 +223,7 @@ def monitor(
     check_whole("k", k, 1)
     check_whole("n_resamples", n_resamples, 99)
     check_number("confidence", confidence, above=0, below=1)
-    check_number("psi", psi, least=0)
+    check_number("psi_threshold", psi_threshold, least=0)
     for judged in (ranker, *(() if shadow is None else (shadow,))):
         check_is_fitted(judged)
     rng = np.random.default_rng(seed)
@@ -231,21 +232,22 @@ def monitor(
         check_data("monitor", data)
         if data.n_queries < 2:
             raise DataError(f"monitor compares queries, but the {side} data have only one; give at least two.")
-        sides.append(data.select(sampled(data.queries, rng)))
-    draws = Draws(sides[0].n_queries, sides[1].n_queries, n_resamples, rng)
-    blocks = tuple(block[data.queries.document_query] for block, data in zip(draws.block_of, sides, strict=True))
+        sides.append(data.select(sample_queries(data.queries, rng)))
+    resampling = Resamples(sides[0].n_queries, sides[1].n_queries, n_resamples, rng)
+    blocks = tuple(block[data.queries.document_query] for block, data in zip(resampling.block_of, sides, strict=True))
     columns = _columns(ranker, sides)
-    cells = [cells_of(before, after, blocks, draws.blocks, levels) for _, before, after, levels in columns]
+    cells = [count_cells(before, after, blocks, resampling.blocks, levels) for _, before, after, levels in columns]
     scores = [ranker.predict(data) for data in sides]
     names = [name for name, *_ in columns]
     tests = [
-        measure(part, draws, confidence) for part in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))
+        measure_drift(part, resampling, confidence)
+        for part in (*cells, count_cells(scores[0], scores[1], blocks, resampling.blocks))
     ]
     values, no_dcg_reason = expected_values(ranker, sides, scores, k, confidence)
-    statistics = [(test.met, test.by_chance) for test in tests]
-    statistics += [] if values is None else [draws.means_apart([value.mean for value in values])]
-    p = corrected(statistics)
-    *of_columns, of_scores = shifts([*names, "score"], tests, p[: len(tests)], psi, 1 - confidence)
+    statistics = [(test.observed, test.permuted) for test in tests]
+    statistics += [] if values is None else [resampling.squared_mean_difference([value.mean for value in values])]
+    p = adjusted_p_values(statistics)
+    *of_columns, of_scores = feature_drifts([*names, "score"], tests, p[: len(tests)], psi_threshold, 1 - confidence)
     drifted = tuple(shift.name for shift in (*of_columns, of_scores) if shift.drifted)
     expected = None if values is None else replace(expected_change(values, k, confidence, p[-1]), drifted=drifted)
     pairs = sorted(zip(of_columns, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))

@@ -13,7 +13,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, join_parts
 from toprank.metrics.sorting import ranking
-from toprank.monitoring.shifts import IntervalPairs
+from toprank.monitoring.feature_drift import IntervalPairs
 from toprank.rankers.base import Ranker
 from toprank.rankers.expected_dcg import ExpectedValue
 from toprank.significance.resampling import bootstrap_interval
@@ -73,25 +73,25 @@ class Disagreement(IntervalPairs):
 
     Attributes:
         k: the depth of the top that is compared.
-        other_first: the share of queries with another first document.
-        other_first_interval: the interval of this share.
-        exchanged: the share of the top k that the other ranker leaves out.
-        exchanged_interval: the interval of this share.
+        top1_changed: the share of queries with another first document.
+        top1_changed_interval: the interval of this share.
+        top_k_turnover: the share of the top k that the other ranker leaves out.
+        top_k_turnover_interval: the interval of this share.
         reordered: how many queries differ in any way within the top k.
     """
 
     k: int
-    other_first: float
-    other_first_interval: Interval
-    exchanged: float
-    exchanged_interval: Interval
+    top1_changed: float
+    top1_changed_interval: Interval
+    top_k_turnover: float
+    top_k_turnover_interval: Interval
     reordered: int
 
     def __str__(self) -> str:
-        first, top = self.other_first_interval, self.exchanged_interval
+        first, top = self.top1_changed_interval, self.top_k_turnover_interval
         return (
-            f"The shadow has another first document in {self.other_first:.1%} of the queries [{first.low:.1%}, "
-            f"{first.high:.1%}] and other documents at {self.exchanged:.1%} of the top {self.k} [{top.low:.1%}, "
+            f"The shadow has another first document in {self.top1_changed:.1%} of the queries [{first.low:.1%}, "
+            f"{first.high:.1%}] and other documents at {self.top_k_turnover:.1%} of the top {self.k} [{top.low:.1%}, "
             f"{top.high:.1%}]."
         )
 
@@ -158,11 +158,11 @@ def disagreement(
     in_second = np.bincount(second, minlength=data.n_documents)
     common = np.bincount(query_of_place, in_second[first], n) / depths
     tops = np.cumsum(depths) - depths
-    other_first = (first[tops] != second[tops]).astype(np.float64)
+    top1_changed = (first[tops] != second[tops]).astype(np.float64)
     reordered = np.bincount(query_of_place, first != second, n) > 0
-    shares = [_share_interval(values, confidence, seed) for values in (other_first, 1 - common)]
+    shares = [_share_interval(values, confidence, seed) for values in (top1_changed, 1 - common)]
     return Disagreement(
-        k, float(other_first.mean()), shares[0], float(1 - common.mean()), shares[1], int(reordered.sum())
+        k, float(top1_changed.mean()), shares[0], float(1 - common.mean()), shares[1], int(reordered.sum())
     )
 
 

@@ -74,7 +74,7 @@ class BlendRanker(Ranker):
             check_is_fitted(ranker)
         members = [copy(member) for member in members]  # which stay as they are, whatever theirs are fitted to later
         text = blend._shared_text(members)
-        data = data if text is None else text.expanded(data)
+        data = data if text is None else text.transform(data)
         blend._adopt(members, shares, data)
         first = members[0]
         refuse_if(

@@ -111,7 +111,7 @@ def with_matches(ranker: Any, data: RankingData) -> RankingData:
     """Return training data with the matches of queries and documents as columns, and keep how they are computed."""
     before = getattr(getattr(ranker, "init_model", None), "text_", None)  # whose columns are those to go on with
     matched: RankingData
-    ranker.text_, matched = TextFeatures.learned(data) if before is None else (before, before.expanded(data))
+    ranker.text_, matched = TextFeatures.fit(data) if before is None else (before, before.transform(data))
     return matched
 
 
@@ -331,7 +331,7 @@ def _is_plain_column(y: Any, n: int) -> bool:
 def _matched(text: TextFeatures, data: RankingData) -> RankingData:
     """Return data with the columns computed from their words, unless they have these columns already."""
     if data.text is not None:
-        return text.expanded(data)
+        return text.transform(data)
     roles = text.roles
     if data.feature_names is None and data.first_feature_id is not None:
         raise DataError(
@@ -368,5 +368,5 @@ def _text_rows(ranker: Ranker, text: TextFeatures, frame: Any) -> Any:
     texts: dict[str, list[str]] = {
         name: carried_values(name, table.column(name).chunks, False, True).tolist() for name in roles.columns
     }
-    own = matrix_of(frame, like=ranker)[0] if text.n_own else np.zeros((table.num_rows, 0))
+    own = matrix_of(frame, like=ranker)[0] if text.n_original else np.zeros((table.num_rows, 0))
     return joined_columns(own, text.columns(texts.pop(roles.query), texts))

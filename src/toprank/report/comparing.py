@@ -24,7 +24,7 @@ from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.content import (
-    Content,
+    ComparisonReport,
     DataSource,
     Fact,
     JudgedDocuments,
@@ -56,7 +56,7 @@ def from_comparison(
     order: Order | None = None,
     threads: int | None = None,
     **evaluate_options: Any,
-) -> Content:
+) -> ComparisonReport:
     """Return the content of a report about a comparison, with all that its inputs and the rankers show.
 
     Args:
@@ -100,7 +100,7 @@ def from_comparison(
         tables = {system: inputs.data.aligned(table, order) for system, table in (probabilities or {}).items()}
         part = _part_of_scores(comparison, inputs, name, rankers or {}, tables)
         data_sources = [source_of(*entry) for entry in {name: inputs.data, **(sources or {})}.items()]
-    return Content(
+    return ComparisonReport(
         title=title or f"{len(comparison.systems)} systems on {name}",
         parts=(part,),
         sources=tuple(data_sources),

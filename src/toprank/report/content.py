@@ -1,6 +1,6 @@
 """What a report says, before anyone thinks of how it looks: plain values, no markup.
 
-A `Content` holds one `RankedCollection` for each collection that was ranked. A collection holds at least one
+A `ComparisonReport` holds one `RankedCollection` for each collection that was ranked. A collection holds at least one
 `Comparison`, which keeps its per-query numbers; everything else is optional.
 """
 
@@ -80,7 +80,7 @@ def titles_of(data: RankingData) -> npt.NDArray[Any] | None:
 
 
 @dataclass(frozen=True)
-class Titled:
+class TitledTable:
     """A further table, with a title and a remark of what its numbers are; `folded`: shown only when asked for."""
 
     title: str
@@ -171,7 +171,7 @@ class RankedCollection(JsonObject):
     name: str
     qids: npt.NDArray[Any]
     comparisons: tuple[Comparison, ...]
-    tables: tuple[Titled, ...] = ()
+    tables: tuple[TitledTable, ...] = ()
     at_k: tuple[Chart, ...] = ()
     learning: tuple[Chart, ...] = ()
     spreads: tuple[ScoreSpread, ...] = ()
@@ -229,7 +229,7 @@ class Fact:
 
 
 @dataclass(frozen=True, repr=False)
-class Content(Record):
+class ComparisonReport(Record):
     """Everything that a report says; a notebook shows its tables, `write_html` the whole page.
 
     Attributes:

@@ -27,7 +27,7 @@ def drift_page(drift: Drift, name: str) -> str:
         "on each other nothing has moved; PSI and KS measure how far they are apart. Categories are drawn as shares."
     )
     sections: list[Section] = [
-        ("quality", "What to expect", "", join(tag("p", words) for words in drift.outlook)),
+        ("quality", "What to expect", "", join(tag("p", words) for words in drift.forecast)),
         ("shifts", "What has moved", remark, join([legend({"before": 0, "now": 1}), side_by_side(*figures)])),
         ("numbers", "All numbers", "", plain_table(drift.table(), "All numbers")),
     ]

@@ -26,13 +26,13 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.comparing import facts_of, nothing_to_gain
 from toprank.report.content import (
-    Content,
+    ComparisonReport,
     DataSource,
     DrawnCalibration,
     Fact,
     JudgedDocuments,
     RankedCollection,
-    Titled,
+    TitledTable,
     query_texts,
     titles_of,
 )
@@ -55,7 +55,7 @@ def from_results(
     title: str | None = None,
     command: str | None = None,
     date: str | None = None,
-) -> Content:
+) -> ComparisonReport:
     """The content of a report about an experiment, with all that its results and its folder can tell.
 
     Without the folder (or where it is gone) there are no documents, and what needs scores is left out; everything else
@@ -82,7 +82,7 @@ def from_results(
     left = [name for name in results.datasets if name not in {part.name for part in parts}]
     caveats = [f"{name} is left out: fewer than two systems ran on all of its folds." for name in left]
     provenance = results.provenance
-    return Content(
+    return ComparisonReport(
         title=title or f"{len(results.systems)} systems on {', '.join(results.datasets)}",
         parts=tuple(parts),
         sources=tuple(source for dataset in results.datasets for source in _sources(results, dataset)),
@@ -234,7 +234,7 @@ def _calibrations(
 # ---- means fold by fold ----
 
 
-def _tables(results: Results, dataset: str) -> list[Titled]:
+def _tables(results: Results, dataset: str) -> list[TitledTable]:
     """Means of fold means under each convention, the folds one by one, and what was chosen on them."""
     systems, metrics = results.systems, results.metrics
     shown = []
@@ -255,7 +255,7 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
         ]
         header = ("system", *(word for metric in metrics for word in (metric, "pooled")))
         shown.append(
-            Titled(
+            TitledTable(
                 f"Mean of fold means, convention {convention}",
                 Table(header, rows, names=1),
                 _FOLD_MEANS if number_of == 0 else "",
@@ -264,12 +264,12 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
     folds = results.folds(dataset)
     by_fold = results.by_fold(None, None, dataset)
     rows = [(s, *(number_or_dash(by_fold.get(s, {}).get(fold)) for fold in folds)) for s in systems]
-    shown.append(Titled(f"{metrics[0]} fold by fold", Table(("system", *folds), rows, names=1), folded=True))
+    shown.append(TitledTable(f"{metrics[0]} fold by fold", Table(("system", *folds), rows, names=1), folded=True))
     shown.append(_choices(results, dataset))
     return shown
 
 
-def _choices(results: Results, dataset: str) -> Titled:
+def _choices(results: Results, dataset: str) -> TitledTable:
     """What validation data chose, cell by cell."""
     rows = []
     for cell in results.cells:
@@ -279,7 +279,7 @@ def _choices(results: Results, dataset: str) -> Titled:
         seed = "" if cell.seed is None else str(cell.seed)
         rows.append((cell.system, cell.fold, seed, options, cell.metric or "", number_or_dash(cell.valid)))
     header = ("system", "fold", "seed", "chosen", "by", "on validation data")
-    return Titled("What validation data chose", Table(header, rows, names=5), folded=True)
+    return TitledTable("What validation data chose", Table(header, rows, names=5), folded=True)
 
 
 # ---- the small print ----

@@ -25,7 +25,7 @@ def difference_between(comparison: Comparison, a: str, b: str, metric: str) -> D
     return next((d for d in comparison.differences if d.metric == metric and {d.a, d.b} == pair), None)
 
 
-def turned_around(d: Difference) -> Difference:
+def reversed_difference(d: Difference) -> Difference:
     """The same difference, seen from the other system."""
     effect = None if d.effect_size is None else -d.effect_size
     return replace(

@@ -11,7 +11,7 @@ from itertools import chain
 
 from toprank.data.bytesource import output
 from toprank.display.svg import Markup, join, tag
-from toprank.report.content import Content, RankedCollection
+from toprank.report.content import ComparisonReport, RankedCollection
 from toprank.report.headline import headline
 from toprank.report.panels import PANELS
 from toprank.report.panels.queries import explorer_panel
@@ -22,7 +22,7 @@ _LEAST = 20_000  # bytes that each explorer gets in any case
 _FRAME = 60_000  # bytes set aside for style sheet, script (together 29,000), opening and frames of the explorers
 
 
-def write_html(path: str | os.PathLike[str], content: Content) -> None:
+def write_html(path: str | os.PathLike[str], content: ComparisonReport) -> None:
     """Write a report as one HTML file that needs nothing else, wholly or not at all.
 
     The same content gives the same bytes. However many queries there are, the file stays under 3 MB: the explorer shows
@@ -46,7 +46,7 @@ def write_page(path: str | os.PathLike[str], text: str) -> None:
         stream.write(text.encode("utf-8"))
 
 
-def page(content: Content) -> str:
+def page(content: ComparisonReport) -> str:
     """The whole page as text."""
     several = len(content.parts) > 1
     keys = [f"p{i + 1}" for i in range(len(content.parts))]
@@ -90,7 +90,7 @@ def section(key: str, heading: str, remark: str, *content: Markup) -> Markup:
     )
 
 
-def _opening(content: Content) -> Markup:
+def _opening(content: ComparisonReport) -> Markup:
     """The first screen: for each part one sentence, and whether it is noise."""
     leads = []
     for part in content.parts:
@@ -119,7 +119,7 @@ def _heading(part: RankedCollection) -> str:
     return f"{comparison.heading.partition(';')[0]}; {against}."
 
 
-def _small_print(content: Content) -> Markup:
+def _small_print(content: ComparisonReport) -> Markup:
     """Where everything comes from."""
     parts = []
     if content.command:

@@ -1,4 +1,4 @@
-"""Search on real text: collections, first stages, features of candidates, and the learned second stage.
+"""Full-text search with learned reranking: collections, first-stage retrieval, candidate features, reranking models.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,8 @@
-"""The default order: a blend of orders that need no judgments, a linear ranker and small trees.
+"""The default reranking model: a weighted blend of untrained orders, a linear ranker and small trees.
 
-A few dozen judged queries can mislead more than they teach: orders learned from them were worse than LSA alone on MED.
-So the orders that need no judgments are members beside the learned ones. Both learned members count alike, unless other
-weights of the members are clearly better on queries that the learned ones have not seen: if learning hurts, the blend
-falls back on the orders that need none.
-
-On validation queries of four collections, of 24 and of all queries, this did best in sum among: both learned members
-alike always; the best weights, however small their lead; the mean of the best weights of many resamples; a linear
-ranker whose few strong features are hardly penalized.
+With a few dozen judged queries, trained rankers can be worse than BM25 or LSA alone. Untrained orders are therefore
+members of the blend. Both trained members get equal weights, unless other weights are better out of fold by more than
+one standard error; so if training hurts, the blend falls back on untrained orders.
 """
 
 from __future__ import annotations
@@ -33,32 +28,33 @@ from toprank.systems import get
 
 BLEND = "blend"
 _LINEAR, _TREES = "RankNet-linear", "YetiRank"
-# On validation queries of four collections linear rankers and trees won in turn, and no tree of more leaves did better:
-# a few hundred queries are all there usually are.
+# Collections usually have a few hundred judged queries at most. With so few, trees with more leaves were not better.
 _PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 _ROUNDS, _LEAVES = (10, 25, 50, 100, 200), 7
 _N_FOLDS = 5
-_MIN_QUERIES = 60  # to choose the weights on: more queries cost time and change the weights little
-_MAX_COMBINATIONS, _MAX_STEPS = 60, 10  # combinations of weights, and steps of each weight
+_MIN_QUERIES = 60  # queries to choose the weights on; more cost time and hardly change the weights
+_MAX_COMBINATIONS, _MAX_STEPS = 60, 10  # limits of the weight grid: combinations, steps per weight
 _SE_RULE = 1.0
 
 
 class _Member(NamedTuple):
     name: str
     unseen: FloatArray
-    """Scores of the queries that weigh the members, by a ranker that has not seen them."""
+    """Out-of-fold scores of the held-out queries."""
     options: dict[str, float]
     ranker: Any = None
-    """Fitted on all queries; None: the order is a feature."""
+    """Ranker fitted on all queries; None if the member is a feature."""
     column: int = -1
 
 
 class _HeldOutQueries(NamedTuple):
-    """Queries that weigh the members: each is held out once, and scored by members that have not seen it.
+    """Held-out queries for choosing the weights: each is scored out of fold by every member.
 
     Attributes:
-        rows: the documents of the queries that are held out.
-        judge: of these queries, in the order of the data.
+        data: candidates of all queries.
+        division: the division into folds.
+        rows: rows of the documents of held-out queries.
+        judge: metric of the held-out queries, in data order.
     """
 
     data: RankingData
@@ -68,21 +64,23 @@ class _HeldOutQueries(NamedTuple):
 
     @classmethod
     def of(cls, data: RankingData, metric: str, seed: int) -> _HeldOutQueries:
-        """Divide the queries into five folds, and hold out enough of them to reach `_MIN_QUERIES`."""
+        """Divide the queries into five folds and hold out as many folds as needed for `_MIN_QUERIES`."""
         k = min(_N_FOLDS, data.n_queries)
         n_rounds = max(-(-_MIN_QUERIES * k // data.n_queries), 1)
         rounds = Division.folds(part_numbers(data, [1 / k] * k, seed=seed)).rounds
         rounds = tuple(round for round in rounds if _teaches(data.select(round.train), metric))[:n_rounds]
         if not rounds:
-            raise DataError("Too few queries have candidates of different grades to hold some out; judge more queries.")
+            raise DataError(
+                "Too few queries have candidates with different grades for cross-validation. Judge more queries."
+            )
         judged = np.any([round.held_out for round in rounds], axis=0)
         rows = np.flatnonzero(data.queries.spread(judged))
         return cls(data, Division(rounds), rows, BoundMetric(data.select(judged), metric, threads=1))
 
     def member(self, name: str, options: Sequence[dict[str, float]], fit: Any, predict: Any, final: Any) -> _Member:
-        """Return a learned member with the best of some options.
+        """Return a trained member with the best of several options.
 
-        `predict` has a column of scores for each of them; `final` fits on all queries.
+        `predict` returns one column of scores per option; `final` fits on all queries.
         """
         found: CrossFit[Any] = cross_fit(self.data, self.division, fit, predict)
         table = found.out_of_fold(self.data)[self.rows]
@@ -91,11 +89,11 @@ class _HeldOutQueries(NamedTuple):
 
     @property
     def sign(self) -> float:
-        """1 if more of the metric is better, −1 if less is."""
+        """1 if higher values of the metric are better, else −1."""
         return 1.0 if self.judge.higher_is_better else -1.0
 
     def values(self, scores: FloatArray) -> FloatArray:
-        """Return the metric of each query, negated if lower is better; an undefined value counts 0."""
+        """Return the metric of each query, negated if lower is better; undefined values count 0."""
         return self.sign * np.nan_to_num(self.judge.per_query(np.ascontiguousarray(scores)))
 
 
@@ -104,27 +102,32 @@ def _teaches(data: RankingData, metric: str) -> bool:
     return not np.array_equal(best, worst, equal_nan=True)
 
 
-def blended(
-    data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None, se_rule: float = _SE_RULE
+def fit_blend(
+    data: RankingData,
+    metric: str,
+    orders: Sequence[str],
+    seed: int,
+    threads: int | None,
+    se_rule: float = _SE_RULE,
 ) -> SelectionResult:
     """Return the blend of all members, fitted on all queries, with weights chosen on held-out queries.
 
     Args:
-        data: candidates with their labels.
-        metric: what hyper-parameters and weights are chosen by.
-        orders: features that order candidates by themselves.
-        seed: of the folds and of the trees.
+        data: candidates with labels.
+        metric: metric to choose hyperparameters and weights by.
+        orders: features that rank candidates without training.
+        seed: random seed of the folds and of the trees.
         threads: number of threads.
-        se_rule: standard errors by which weights must be better than those that count the learned members alike.
+        se_rule: number of standard errors by which weights must beat equal weights of the trained members.
     """
     held_out = _HeldOutQueries.of(data, metric, seed)
-    with noting():  # a member that learns badly gets no weight
+    with noting():  # warnings of a badly trained member are irrelevant: it gets no weight
         linear = _linear(held_out, threads)
         every = [*_features(held_out, orders), linear, _trees(held_out, seed, threads)]
     spreads = {member.name: score_spread(member.unseen, held_out.judge.data.queries) for member in every}
     members = [member for member in every if spreads[member.name] > 0]
     if not members:
-        raise DataError("All candidates of a query have the same features, so there is nothing to order them by.")
+        raise DataError("All candidates of each query have identical features, so they cannot be ranked.")
     factors = np.array([1 / spreads[member.name] for member in members])
     scores = [factor * member.unseen for member, factor in zip(members, factors, strict=True)]
     weights, value = _weights(held_out, members, scores, se_rule)
@@ -133,7 +136,7 @@ def blended(
     options = shares | {f"{member.name} {name}": at for member in members for name, at in member.options.items()}
     trials = [_row(number, member, held_out, shares[member.name]) for number, member in enumerate(members)]
     ranker = _joined(data, linear, members, dict(zip(names, (weights * factors).tolist(), strict=True)))
-    evaluated_on = f"{held_out.judge.data.n_queries:,} queries, each ranked by a model trained on the others"
+    evaluated_on = f"{held_out.judge.data.n_queries:,} queries, out of fold"
     return SelectionResult(
         ranker=ranker,
         name=BLEND,
@@ -148,7 +151,7 @@ def blended(
 
 
 def _features(held_out: _HeldOutQueries, orders: Sequence[str]) -> list[_Member]:
-    """Return the orders that need no learning; a candidate without a value counts as average (z-score 0)."""
+    """Return the untrained members; missing values count as average (z-score 0)."""
     names, data = list(held_out.data.feature_names or ()), held_out.data
     columns = {name.removesuffix(" zscore in pool"): names.index(name) for name in orders}
     return [
@@ -191,7 +194,7 @@ def _trees(held_out: _HeldOutQueries, seed: int, threads: int | None) -> _Member
 
 
 def _finished(ranker: Any) -> Any:
-    """Pass on an interrupt that ended a fit early: a blend of half-trained members would be of no use."""
+    """Re-raise an interrupt that ended the fit early, since a half-trained member would be useless."""
     if ranker.was_interrupted:
         raise KeyboardInterrupt
     return ranker
@@ -200,34 +203,34 @@ def _finished(ranker: Any) -> Any:
 def _weights(
     held_out: _HeldOutQueries, members: Sequence[_Member], scores: Sequence[FloatArray], se_rule: float
 ) -> tuple[FloatArray, float]:
-    """Return weights that add up to 1, and the value of the blend with them.
+    """Return weights that sum to 1, and the metric of the blend with these weights.
 
-    The learned members count alike and the others nothing, unless other weights are clearly better (`best_weights`).
+    Trained members get equal weights and the others 0, unless other weights are clearly better (`best_weights`).
     """
-    alike = np.array([float(member.ranker is not None) for member in members])
-    alike = alike / alike.sum() if alike.any() else np.full(len(members), 1 / len(members))
-    grid = [alike, *simplex(len(members), _n_steps(len(members)))]
+    equal = np.array([float(member.ranker is not None) for member in members])
+    equal = equal / equal.sum() if equal.any() else np.full(len(members), 1 / len(members))
+    grid = [equal, *simplex(len(members), _n_steps(len(members)))]
     values = np.array([held_out.values(np.einsum("i,ij->j", weights, scores)) for weights in grid])
     best = best_weights(values, se_rule)
     return grid[best], held_out.sign * float(values[best].mean())
 
 
 def _n_steps(n_members: int) -> int:
-    """Return the steps of each weight that make no more combinations than are tried."""
+    """Return the largest number of steps per weight that keeps the grid within `_MAX_COMBINATIONS`."""
     return next(
         n for n in range(_MAX_STEPS, 0, -1) if n == 1 or comb(n + n_members - 1, n_members - 1) <= _MAX_COMBINATIONS
     )
 
 
 def _row(number: int, member: _Member, held_out: _HeldOutQueries, weight: float) -> dict[str, Any]:
-    """Return the row of a member in the table of trials."""
+    """Return a member's row of the trials table."""
     value = held_out.sign * float(held_out.values(member.unseen).mean())
     row = {"number": number, "name": member.name, "options": dict(member.options), "value": value}
     return {**row, "state": "complete", "seconds": None, "remark": "", "weight": weight}
 
 
 def _joined(data: RankingData, linear: _Member, members: Sequence[_Member], factors: Mapping[str, float]) -> Any:
-    """One ranker: features and the linear member are one weighted sum of features, to which trees are added."""
+    """Merge the members: features and the linear member become one linear ranker, which is blended with the trees."""
     seen = linear.ranker.standardization_
     weights = factors.get(_LINEAR, 0.0) * linear.ranker.coef_ * seen.spread
     for member in members:

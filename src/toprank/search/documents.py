@@ -1,4 +1,4 @@
-"""The documents of an index: texts end to end in one file for each field, which is mapped, not read."""
+"""The documents of an index: one memory-mapped file of concatenated texts per field."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _IDS = "ids"
 
 
 class _Texts:
-    """Texts end to end: text i is the bytes ``starts[i]:starts[i + 1]``."""
+    """Concatenated texts: text i is the bytes ``starts[i]:starts[i + 1]``."""
 
     def __init__(self, folder: IndexFolder, name: str) -> None:
         self._bytes, self._starts = folder.array(f"{name}.text", "u"), folder.array(f"{name}.starts", "i")
         starts = self._starts
         fine = self._bytes.dtype == np.uint8 and self._bytes.ndim == starts.ndim == 1 and len(starts) > 0
         if not fine or starts[0] != 0 or starts[-1] != len(self._bytes) or (np.diff(starts) < 0).any():
-            raise folder.fault(f"This index is damaged: the texts of {name} do not fit.")
+            raise folder.fault(f"This index is damaged: the offsets of {name} do not match its texts.")
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -34,9 +34,9 @@ class _Texts:
         return self._bytes[int(self._starts[row]) : int(self._starts[row + 1])].tobytes().decode("utf-8", "replace")
 
     def start(self, row: int, letters: int) -> str:
-        """So many letters of a text from its beginning, without reading the rest."""
+        """Return the first `letters` characters of a text without reading the rest."""
         first, last = int(self._starts[row]), int(self._starts[row + 1])
-        cut = min(last, first + 4 * letters)  # a letter has four bytes at most
+        cut = min(last, first + 4 * letters)  # a UTF-8 character has at most four bytes
         return self._bytes[first:cut].tobytes().decode("utf-8", "ignore" if cut < last else "replace")[:letters]
 
     def all(self) -> list[str]:
@@ -45,7 +45,7 @@ class _Texts:
 
 
 class Documents:
-    """Ids and fields of an index's documents, by row."""
+    """Document ids and texts of an index, by row."""
 
     def __init__(self, folder: IndexFolder) -> None:
         fields = folder.entry("fields", list)
@@ -58,31 +58,31 @@ class Documents:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the fields."""
+        """Field names."""
         return tuple(self._fields)
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def id(self, row: int) -> str:
-        """The id of a document."""
+        """Return the id of a document."""
         return self._ids[row]
 
     def text(self, row: int, field: str) -> str:
-        """The text of a document in a field."""
+        """Return the text of one field of a document."""
         return self._fields[field][row]
 
     def start(self, row: int, field: str, letters: int) -> str:
-        """The beginning of the text of a document in a field; of one of many megabytes nothing else is read."""
+        """Return the first `letters` characters of one field of a document, without reading the rest."""
         return self._fields[field].start(row, letters)
 
     def fields_of(self, row: int) -> dict[str, str]:
-        """All texts of a document."""
+        """Return the texts of a document by field."""
         return {name: texts[row] for name, texts in self._fields.items()}
 
     @cached_property
     def ids(self) -> npt.NDArray[Any]:
-        """All ids."""
+        """The ids of all documents."""
         return np.array(self._ids.all(), dtype=object)
 
     @cached_property
@@ -90,12 +90,12 @@ class Documents:
         return {name: row for row, name in enumerate(self.ids.tolist())}
 
     def rows(self, ids: Sequence[str]) -> IntArray:
-        """The rows of documents by their ids; −1 where there is none."""
+        """Return the rows of documents with these ids; −1 for unknown ids."""
         return np.array([self._rows.get(name, -1) for name in ids], dtype=np.int64)
 
 
 def write_documents(folder: Path, ids: Sequence[str], fields: Mapping[str, Sequence[str]]) -> None:
-    """Write the documents into the folder of an index."""
+    """Write documents to an index folder."""
     _write_texts(folder, _IDS, ids)
     for place, texts in enumerate(fields.values()):
         _write_texts(folder, f"field_{place}", texts)

@@ -1,15 +1,15 @@
-"""Systems compared on judged queries: the first stage, LSA, their fusion, and learned orders.
+"""Comparison of retrieval systems on judged queries: first stage, LSA, rank fusion, and reranking models.
 
-A learned order is judged on queries that it has not seen. The queries are divided into five folds; each fold is ranked
-by what three others taught, with hyper-parameters chosen on the fourth. The baselines are as strong as they come: LSA
-ranks the whole collection, not the pool alone, and the fusion joins the first stage's whole list with it.
+Reranking models are evaluated by five-fold cross-validation: three folds train, one chooses hyperparameters, and one is
+scored. The baselines are not restricted to the candidates: LSA ranks the whole collection, and the fusion combines the
+full first-stage list with the LSA list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,56 +31,56 @@ from toprank.metrics.parsing import parse_all
 from toprank.model_selection.result import SelectionResult
 from toprank.search.blending import BLEND
 from toprank.search.collections import Topics
-from toprank.search.model_file import learned_from
-from toprank.search.training import DEFAULT_SYSTEM, JudgedQueries, OrderTraining
+from toprank.search.model_file import training_record
+from toprank.search.training import DEFAULT_SYSTEM, JudgedQueries, RerankerTraining
 from toprank.systems import names as system_names
 
 if TYPE_CHECKING:
     from toprank.search.search_index import Index
 
 BASELINES = ("bm25", "lsa", "rrf")
-"""What a learned order has to beat."""
+"""Baselines for reranking models."""
 _FIRST_STAGE, _MODEL = "first-stage", "model"
-_FOLDS, _MIN_FOLDS = 5, 3  # of three, one trains, one chooses and one judges
+_FOLDS, _MIN_FOLDS = 5, 3  # at least one fold each for training, validation and evaluation
 
 
 @dataclass(frozen=True, repr=False)
 class SearchEvaluation(Record):
-    """Systems on the same queries; `str` is a table.
+    """Results of several systems on the same queries.
 
     Attributes:
-        runs: the run of each system.
-        values: the metrics of each system, query by query.
-        comparison: differences with tests; None for a single system.
-        pool_recall: mean share of a query's relevant documents that are among its candidates: no others are ranked.
-        pool: the most candidates of a query.
-        validation: mean of each learned system over the folds, on the queries that chose hyper-parameters: choose by
-            it.
-        choices: the hyper-parameters of each fold.
-        facts: what to know about the judgments.
+        runs: run of each system.
+        values: per-query metrics of each system.
+        comparison: differences between systems with significance tests; None for a single system.
+        candidate_recall: mean share of a query's relevant documents that are among its candidates. Other documents are
+            not ranked.
+        n_candidates: maximum number of candidates per query.
+        validation: mean validation metric of each learned system over the folds, the number to select a system by.
+        choices: hyperparameters of each learned system by fold.
+        facts: notes on the judgments.
     """
 
     json_hidden = frozenset({"runs", "values", "choices"})
     json_properties = ("means", "queries")
-    json_names = {"means": "systems"}  # noqa: RUF012
+    json_names: ClassVar[Mapping[str, str]] = {"means": "systems", "candidate_recall": "pool_recall"}
 
     runs: Mapping[str, Run]
     values: Values
     comparison: Comparison | None
-    pool_recall: float
-    pool: int
+    candidate_recall: float
+    n_candidates: int
     validation: Mapping[str, float]
     choices: Mapping[str, tuple[Mapping[str, Any], ...]]
     facts: tuple[str, ...]
 
     @property
     def queries(self) -> int:
-        """How many queries were judged."""
+        """Number of judged queries."""
         return self.values.n_units
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
-        """System → metric → mean."""
+        """Mean of each metric by system: ``{system: {metric: mean}}``."""
         return self.values.means
 
     def _columns(self) -> dict[str, list[Any]]:
@@ -89,9 +89,8 @@ class SearchEvaluation(Record):
 
     def _parts(self) -> Sequence[Part]:
         head = (
-            f"{count_of(self.queries, 'judged query')}; the candidates of each, {self.pool:,} at most, hold "
-            f"{self.pool_recall:.1%} of the relevant documents. Learned systems are judged on queries that they have "
-            "not seen."
+            f"{count_of(self.queries, 'judged query')}. The candidates, at most {self.n_candidates:,} per query, "
+            f"contain {self.candidate_recall:.1%} of the relevant documents. Learned systems are evaluated out of fold."
         )
         if self.comparison is not None:
             compared = self.comparison
@@ -112,7 +111,7 @@ def evaluate(
     *,
     metrics: Any = ("ndcg@10", "map"),
     baseline: str | None = None,
-    pool: int | None = None,
+    n_candidates: int | None = None,
     vectors: Mapping[str, Any] | None = None,
     folds: int = _FOLDS,
     convention: str = "trec_eval",
@@ -123,42 +122,43 @@ def evaluate(
 ) -> SearchEvaluation:
     """Compare systems on judged queries.
 
-    | system | what ranks |
+    | system | ranking |
     |---|---|
-    | ``bm25`` | the engine of the first stage; where runs are the first stage, BM25 over their candidates |
-    | ``lsa`` | the cosine in the directions of LSA, over all documents |
-    | ``rrf`` | the fusion of both lists by reciprocal ranks; where runs are the first stage, of the runs |
+    | ``bm25`` | the first-stage engine; if runs are the first stage, BM25 over their candidates |
+    | ``lsa`` | cosine similarity of LSA vectors, over all documents |
+    | ``rrf`` | reciprocal rank fusion of both lists; if runs are the first stage, of the runs |
     | the name of a run | that run |
-    | ``model`` | the model of the index; queries that it was trained on are refused |
-    | ``blend``, any of `toprank systems` | a learned order, each fold ranked by what the others taught |
+    | ``model`` | the model of the index, on queries that it was not trained on |
+    | ``blend``, any of `toprank systems` | a reranking model, evaluated by cross-validation |
 
-    A learned order needs a judged query with candidates for each fold.
+    Cross-validation needs at least one judged query with candidates per fold.
 
     Args:
-        index: the index.
-        queries: a file or ``{id: words}``; None: those that came with the collection.
-        qrels: judgments of them; None: those that came with the collection, of the part ``test`` if there is one.
-        systems: names, or unfitted rankers; None: the baselines and a blend.
-        metrics: what to measure; hyper-parameters are chosen by the first.
-        baseline: compare all with this one; None: the last system with each of the others.
-        pool: candidates of a query; None: what the index says, or with ``model`` as many as it was trained to rank.
-        vectors: of the queries, by the name of the model: an array with a row for each in the order of `queries`, or
-            a file: ``.npy`` as such an array, ``.npz`` with ``ids`` and ``vectors``.
-        folds: how many, at least 3.
-        convention: the rules of the metrics. A judged query without candidates counts 0.
-        seed: of the folds and of the statistics.
-        threads: number of threads.
-        quiet: say nothing while it works.
-        options: hyper-parameters to fix, of all learned systems.
+        index: search index.
+        queries: file or ``{id: text}``. Default: the queries of the collection.
+        qrels: judgments of the queries. Default: the judgments of the collection, its ``test`` split if there is one.
+        systems: names of systems, or unfitted rankers. Default: the baselines and a blend.
+        metrics: metrics to compute. The first also chooses hyperparameters.
+        baseline: system to compare all others with. Default: the last system is compared with each of the others.
+        n_candidates: candidates per query. Default: the number that the model was trained with if ``model`` is among
+            the systems, else the index's own.
+        vectors: query vectors by name of the embedding model: an array with one row per query in the order of
+            `queries`, or a file (``.npy`` with such an array, or ``.npz`` with ``ids`` and ``vectors``).
+        folds: number of folds, at least 3. Default: 5.
+        convention: evaluation convention. Judged queries without candidates count 0. Default: ``"trec_eval"``.
+        seed: random seed of the folds and of the statistics. Default: 0.
+        threads: number of threads. Default: all cores.
+        quiet: whether to suppress progress messages. Default: True.
+        options: hyperparameters to fix in all learned systems.
     """
     check_whole("folds", folds, least=_MIN_FOLDS)
     wanted, notes = _checked(index, systems), tuple[str, ...]()
     if systems is None and index.statistics.basis.shape[1] == 0:
         wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
-        notes = ("LSA and its fusion are left out: the documents share too few words for LSA.",)
+        notes = ("Systems lsa and rrf are skipped: the documents share too few words for LSA.",)
     [metric, *_] = parse_all(metrics)
-    depth = pool if pool is not None else index.depth if _MODEL in wanted else index.pool
-    judged = JudgedQueries.of(index, queries, qrels, "test", depth, vectors, quiet)
+    depth = n_candidates if n_candidates is not None else index.depth if _MODEL in wanted else index.n_candidates
+    judged = JudgedQueries.retrieve(index, queries, qrels, "test", depth, vectors, quiet)
     data = judged.data
     runs: dict[str, Run] = {}
     validation: dict[str, float] = {}
@@ -168,7 +168,7 @@ def evaluate(
             if system is None:
                 runs[name] = _baseline(index, name, judged.topics, depth, data)
                 continue
-            training = OrderTraining(system, index.features.orders, metric, seed, threads, options or {})
+            training = RerankerTraining(system, index.features.orders, metric, seed, threads, options or {})
             fitted = _cross_fitted(training, data, folds)
             runs[name] = _run(data, fitted.out_of_fold(data), name)
             validation[name] = float(np.mean([choice.value for choice in fitted.models]))
@@ -185,7 +185,7 @@ def evaluate(
 def _compared(
     runs: Mapping[str, Run], qrels: Qrels, metrics: Any, baseline: str | None, seed: int, rules: Mapping[str, Any]
 ) -> tuple[Values, Comparison | None]:
-    """Return the metrics of the runs by query, and the comparison of several: by default all with the last one."""
+    """Return per-query metrics of the runs, and their comparison, by default of all with the last one."""
     if len(runs) == 1:
         evaluations = {name: evaluate_run(qrels, run, metrics, **rules) for name, run in runs.items()}
         return Values.from_systems(evaluations), None
@@ -195,7 +195,7 @@ def _compared(
 
 
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
-    """Return the systems by name; the value is None if the system is not learned here."""
+    """Return the systems by name; the value is None if the system needs no training."""
     runs = index.runs.names if index.runs is not None else ()
     if systems is None:
         systems = [*dict.fromkeys((*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM))]
@@ -206,7 +206,7 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
         if not isinstance(system, str):
             called = type(system).__name__
             if called in checked:
-                raise DataError(f"Two of the systems are called {called}; evaluate them one at a time.")
+                raise DataError(f"Two systems are named {called}. Evaluate them in separate calls.")
             checked[called] = system
             continue
         plain, key = system.strip(), system.strip().lower()
@@ -215,15 +215,15 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
         if name is None:
             raise UnknownNameError("system", system, [*dict.fromkeys(known.values()), *learned.values()])
         if name in checked:
-            raise DataError(f"The system {name} is named twice.")
+            raise DataError(f"System {name} is listed twice. List each system once.")
         checked[name] = None if ready else name
     if not checked:
-        raise DataError("Name at least one system.")
+        raise DataError("systems is empty. Name at least one system.")
     return checked
 
 
 def _baseline(index: Index, name: str, topics: Topics, depth: int, data: RankingData) -> Run:
-    """Return the run of a system that learns nothing here."""
+    """Return the run of a system that needs no training."""
     if index.runs is not None and name in index.runs.names:
         return _run(data, -_ranks_in_run(data, name), name)
     if name == _MODEL:
@@ -245,15 +245,15 @@ def _column(data: RankingData, name: str) -> FloatArray:
 
 
 def _ranks_in_run(data: RankingData, name: str) -> FloatArray:
-    """Ranks in a run; what it does not have comes last, by its place in the pool."""
+    """Return ranks in a run. Documents missing from the run come last, in first-stage order."""
     ranks = _column(data, f"{name} rank")
     return np.where(np.isnan(ranks), 1e6 + _column(data, "first stage rank"), ranks)
 
 
 def _run(data: RankingData, scores: FloatArray, tag: str) -> Run:
-    """A run in which equal scores keep the order of the first stage, whatever the documents are called.
+    """Return a run that breaks ties by first-stage rank.
 
-    trec_eval looks at scores as float32 and breaks ties by id, so ranks are what it gets.
+    Its scores are descending ranks, because trec_eval rounds scores to float32 and breaks ties by document id.
     """
     query = data.queries.document_query
     order = np.lexsort((np.arange(len(scores)), -scores, query))
@@ -264,12 +264,12 @@ def _run(data: RankingData, scores: FloatArray, tag: str) -> Run:
 
 
 def _lsa(index: Index, topics: Topics, depth: int) -> Run:
-    """The best documents of the whole index in the directions of LSA."""
+    """Return the run of LSA over the whole index."""
     vectors = index.encoded.vectors
     asked = index.encoded.query_vectors(index.encoded.queries(list(topics.texts)))
     rows, qids, scores = [], [], []
     for qid, vector in zip(topics.ids, asked, strict=True):
-        if not vector.any():  # no word of the query is known, so any order of the documents would be made up
+        if not vector.any():  # no query word is known, so any ranking would be arbitrary
             continue
         cosines = vectors @ vector
         best = np.argsort(-cosines, kind="stable")[:depth]
@@ -278,8 +278,8 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
         scores.append(np.arange(len(best), 0, -1.0))
     if not rows:
         raise DataError(
-            "LSA finds nothing for any query: the documents share too few words for LSA, or none has a word of the "
-            "queries. Leave out 'lsa' and 'rrf'."
+            "LSA found no document for any query, because the documents share too few words or contain no query word. "
+            "Leave out 'lsa' and 'rrf'."
         )
     ids = index.documents.ids[np.concatenate(rows)]
     return Run(np.array(qids), ids, np.concatenate(scores), "lsa")
@@ -288,27 +288,26 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
 def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray:
     model = index.model
     if model is None:
-        raise DataError("The index has no model yet: train one, or name a system, which is then trained fold by fold.")
-    record = learned_from(model)
-    # A log of clicks knows queries by their words alone, and one query may have two ids.
+        raise DataError("The index has no model. Train one, or name a system, which is then cross-validated.")
+    record = training_record(model)
+    # Click logs identify queries by their text, and one text may have several ids.
     ids, words = set(record.names("queries")), set(record.names("words"))
     again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(
             f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …), so its results "
-            "on them say nothing about other queries. Evaluate it on other queries, or name a system, which is then "
-            "trained fold by fold."
+            "would be biased. Evaluate it on other queries, or name a system, which is then cross-validated."
         )
     return np.asarray(model.predict(data), dtype=np.float64)
 
 
-def _cross_fitted(training: OrderTraining, data: RankingData, n_folds: int) -> CrossFit[SelectionResult]:
-    """Return rankers, each of which has not seen the queries of a fold, and their scores of that fold."""
+def _cross_fitted(training: RerankerTraining, data: RankingData, n_folds: int) -> CrossFit[SelectionResult]:
+    """Return the cross-fitted rankers and their out-of-fold scores."""
     if data.n_queries < n_folds:
         fewer = "choose {folds}, or " if data.n_queries >= _MIN_FOLDS else ""
         raise DataError(
-            f"There are candidates of {count_of(data.n_queries, 'judged query')}, but evaluating a learned order in "
-            f"{n_folds} folds takes at least {n_folds}: judge more queries,",
+            f"Only {count_of(data.n_queries, 'judged query')} have candidates, but cross-validation with {n_folds} "
+            f"folds needs at least {n_folds}. Judge more queries,",
             remedy=Remedy(
                 f"{fewer}name {{systems}}, which need no training.", folds=data.n_queries, systems=list(BASELINES[:2])
             ),

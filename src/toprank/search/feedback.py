@@ -1,4 +1,4 @@
-"""Feedback without a user (Rocchio): how like a candidate is to those that the first stage put on top."""
+"""Pseudo-relevance feedback (Rocchio): similarity of each candidate to the top candidates of the first stage."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from toprank.text import EncodedDocuments
 from toprank.text.documents import cosine_values
 
 FEEDBACK = {
-    "feedback": "cosine with the mean of the best ten candidates, in words (tf-idf)",
-    "lsa feedback": "cosine with the mean of the best ten candidates, in the directions of LSA",
+    "feedback": "cosine similarity to the mean tf-idf vector of the top ten candidates",
+    "lsa feedback": "cosine similarity to the mean LSA vector of the top ten candidates",
 }
-"""What is one of the ten is compared with the nine others: it would be like itself."""
-_BEST = 10
+"""A candidate among the top ten is compared with the mean of the other nine."""
+_N_FEEDBACK_DOCUMENTS = 10
 
 
 class Neighbors:
-    """The documents of an index as vectors of length 1: tf-idf, which is sparse, and LSA."""
+    """Unit-length document vectors of an index: sparse tf-idf and dense LSA."""
 
     def __init__(self, documents: EncodedDocuments) -> None:
         bags = documents.fields[0].bags
@@ -29,10 +29,10 @@ class Neighbors:
         self._directions = documents.vectors
 
     def features(self, rows: IntArray) -> FloatArray:
-        """The columns of `FEEDBACK` for the candidates of one query, best first."""
+        """Return the features `FEEDBACK` for the candidates of one query, which are sorted best first."""
         out = np.zeros((len(rows), len(FEEDBACK)))
         if len(rows) > 1:
-            best = min(_BEST, len(rows))
+            best = min(_N_FEEDBACK_DOCUMENTS, len(rows))
             words = self._words[rows]
             center = np.asarray(words[:best].sum(axis=0)).ravel()
             own = np.asarray(words.multiply(words).sum(axis=1)).ravel()
@@ -45,12 +45,12 @@ class Neighbors:
 
 
 def _cosines(dots: FloatArray, own: FloatArray, square: float, best: int) -> FloatArray:
-    """Cosines of vectors v with a sum s from v·s, v·v and s·s; the first `best`, which it is of, with s − v."""
+    """Return cosines of vectors v and their sum s, given v·s, v·v and s·s; for the first `best`, of v and s − v."""
     inside = np.arange(len(dots)) < best
     dots = np.asarray(dots, dtype=np.float64)
     length = np.where(inside, square - 2 * dots + own, square)
     product = np.where(inside, dots - own, dots)
-    # Sums of float32: a length that should be 0 may be a rounding away from it.
+    # Float32 rounding can make a zero length slightly positive.
     fine = length > 1e-9
     cosine: FloatArray = np.where(fine, product / np.sqrt(np.where(fine, length * np.maximum(own, 1e-30), 1.0)), 0.0)
     return np.where(own > 0, cosine, 0.0)

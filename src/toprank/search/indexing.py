@@ -1,4 +1,4 @@
-"""`index`: a collection becomes a folder that can be searched."""
+"""`index`: build a search index from a document collection."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from toprank.text import Analyzer, EncodedDocuments, Statistics
 from toprank.text.function_words import language_of
 from toprank.text.words import pieces
 
-_POOL = 200
+_N_CANDIDATES = 200
 _DEFAULT_LANGUAGE = "english"
-_SAMPLE, _START = 500, 2_000  # documents that tell the language, and letters of each
+_LANGUAGE_DOCUMENTS, _LANGUAGE_CHARACTERS = 500, 2_000  # sample for language detection: documents, characters of each
 
 
 def index(
@@ -38,31 +38,31 @@ def index(
     fields: Sequence[str] | None = None,
     weights: Mapping[str, float] | None = None,
     first_stage: str | Mapping[str, Any] | Sequence[Any] = "sqlite",
-    pool: int = _POOL,
+    n_candidates: int = _N_CANDIDATES,
     vectors: Mapping[str, Any] | None = None,
     language: str | None = None,
     lsa: int = 100,
     seed: int = 0,
     quiet: bool = True,
 ) -> Index:
-    """Make a folder that can be searched from a collection of documents, whole or not at all.
+    """Build a search index from a collection of documents.
 
     Args:
-        source: see `toprank.search.read`: a folder of text, Markdown or HTML, JSON lines, a judged collection, a
-            mapping, or ``"python-docs"``, the documentation of this Python.
-        path: the folder to make; an older index of that name is replaced when the new one is complete.
-        fields: which fields to index; None: all that are text.
-        weights: how much a word in a field counts for the first stage; 1 by default.
-        first_stage: ``"sqlite"``, ``"tantivy"`` (the extra ``search``), or runs of any engine: a file, several, or
-            ``{name: run}``. An index over runs answers the queries that the runs answer.
-        pool: how many candidates the first stage finds for the second to rank.
-        vectors: of documents, by the name of the model that made them: an array with a row for each, or a file of
-            NumPy: ``.npy`` with a row for each, ``.npz`` with ``ids`` and ``vectors``.
-        language: of stems and function words, as Snowball calls it; ``"none"`` for words as they are. None: told by
-            the function words of the documents, and English where they do not tell.
-        lsa: directions of LSA at most, and never more than 100; 0 for none.
-        seed: of LSA.
-        quiet: say nothing while it works.
+        source: documents, see `toprank.search.read`: a folder of text, Markdown or HTML, JSON lines, a test collection,
+            a mapping, or ``"python-docs"`` (default), the documentation of the running Python.
+        path: index folder. An existing index is replaced once the new one is complete.
+        fields: fields to index. Default: all text fields.
+        weights: BM25 field weights in the first stage. Default: 1 for every field.
+        first_stage: ``"sqlite"`` (default), ``"tantivy"`` (needs the extra ``search``), or runs of other engines: a
+            file, several files, or ``{name: run}``. An index over runs answers only the queries of the runs.
+        n_candidates: number of first-stage candidates per query. Default: 200.
+        vectors: document vectors by name of the embedding model: an array with one row per document, or a NumPy file
+            (``.npy`` with such an array, or ``.npz`` with ``ids`` and ``vectors``).
+        language: Snowball language for stemming and stop words; ``"none"`` keeps words unchanged. Default: detected by
+            stop words, English if uncertain.
+        lsa: number of LSA dimensions, at most 100; 0 disables LSA. Default: 100.
+        seed: random seed of LSA. Default: 0.
+        quiet: whether to suppress progress messages. Default: True.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,10 +71,10 @@ def index(
     ['a']
     """
     check_target(path)
-    check_whole("pool", pool, least=1)
+    check_whole("n_candidates", n_candidates, least=1)
     field_weights = _checked_weights(weights or {})
     if language is not None:
-        Analyzer(language)  # refused before anything is read
+        Analyzer(language)  # raises for an unknown language before any document is read
     if isinstance(first_stage, str) and first_stage not in ENGINES and not os.path.exists(first_stage):
         raise UnknownNameError("first stage", first_stage, ENGINES)
     runs = None if isinstance(first_stage, str) and first_stage in ENGINES else checked_runs(first_stage)
@@ -85,19 +85,19 @@ def index(
     analyzer = Analyzer(_language(collection) if language is None else language)
     notes = list(collection.notes)
     if language is None and analyzer.language != _DEFAULT_LANGUAGE:
-        notes.append(f"The documents seem to be in {analyzer.language.capitalize()}.")
+        notes.append(f"Detected language: {analyzer.language.capitalize()}.")
     for name in field_weights:
         if name not in collection.fields:
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
     known = {str(name): _document_vectors(str(name), rows, collection) for name, rows in (vectors or {}).items()}
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
-        statistics, encoded = Statistics.learned_and_encoded(collection.fields, analyzer, lsa, seed)
+        statistics, encoded = Statistics.fit_and_encode(collection.fields, analyzer, lsa, seed)
     with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
         meta |= {
             "name": collection.name, "documents": len(collection), "fields": list(collection.fields),
-            "title": collection.title, "weights": field_weights, "pool": pool, "notes": notes,
+            "title": collection.title, "weights": field_weights, "pool": n_candidates, "notes": notes,
             "first_stage": "runs" if runs else first_stage, "runs": list(runs or ()), "vectors": list(known),
-            "statistics": statistics.plain(), "source": _stamp(collection),
+            "statistics": statistics.plain(), "source": _signature_entry(collection),
         }  # fmt: skip
         write_documents(folder, collection.ids, collection.fields)
         arrays = {f"statistics.{name}": array for name, array in statistics.arrays().items()}
@@ -114,21 +114,21 @@ def index(
 
 
 def _document_vectors(name: str, rows: Any, collection: Collection) -> npt.NDArray[np.float32]:
-    """Return the vectors of the documents by one model, as rows of length 1."""
+    """Return the document vectors of one embedding model as unit-length rows."""
     ordered = rows_of_ids("documents", rows, collection.ids)
     return unit_rows(f"The vectors '{name}' of documents", ordered, len(collection))
 
 
 def _language(collection: Collection) -> str:
-    """Tell the language by the beginnings of documents from all over the collection."""
-    step = max(1, len(collection) // _SAMPLE)
+    """Detect the language from the first characters of evenly spaced documents."""
+    step = max(1, len(collection) // _LANGUAGE_DOCUMENTS)
     places = range(0, len(collection), step)
-    starts = (texts[place][:_START] for place in places for texts in collection.fields.values())
+    starts = (texts[place][:_LANGUAGE_CHARACTERS] for place in places for texts in collection.fields.values())
     return language_of((word for text in starts for word in pieces(text)), _DEFAULT_LANGUAGE)
 
 
 def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:
-    """Yield, for each document, the counted words of each field with blanks between them."""
+    """Yield the content words of each field, separated by spaces, for each document."""
     vocabulary = np.array(encoded.vocabulary.words, dtype=object)
     columns: list[Iterable[str]] = []
     for tokens in encoded.tokens.values():
@@ -141,19 +141,19 @@ def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:
 
 def _checked_weights(weights: Mapping[str, float]) -> dict[str, float]:
     for name, weight in weights.items():
-        check_number(f"The weight of {name}", weight, least=0)
+        check_number(f"The weight of field {name}", weight, least=0)
     if weights and not any(weights.values()):
-        raise DataError("weights: at least one field must count.")
+        raise DataError("All field weights are 0. At least one must be positive.")
     return {str(name): float(weight) for name, weight in weights.items()}
 
 
-def _stamp(collection: Collection) -> dict[str, Any] | None:
-    stamp = collection.stamp
-    return None if stamp is None else {"path": stamp.path, "files": stamp.names, "digest": stamp.digest}
+def _signature_entry(collection: Collection) -> dict[str, Any] | None:
+    signature = collection.signature
+    return None if signature is None else {"path": signature.path, "files": signature.names, "digest": signature.digest}
 
 
 def _write_queries(folder: Path, collection: Collection) -> None:
-    """The queries and judgments that the collection brought."""
+    """Write the queries and judgments of the collection."""
     if collection.topics is not None:
         topics = collection.topics
         write_json(folder, "topics.json", {"ids": list(topics.ids), "texts": list(topics.texts)})

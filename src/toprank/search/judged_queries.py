@@ -1,4 +1,4 @@
-"""The queries and judgments of an index: those that its collection brought, or those that a user gives."""
+"""Queries and judgments to train and evaluate an index: those of its collection, or those of the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, Remedy
 from toprank.search.collections import Topics, read_judgments
-from toprank.search.collections.collection import ALL, few
+from toprank.search.collections.collection import ALL, preview
 from toprank.search.storage import IndexFolder
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def stored_topics(folder: IndexFolder) -> Topics | None:
-    """Return the queries in an index; None if its collection brought none."""
+    """Return the queries stored in an index, or None if its collection has none."""
     given = folder.json("topics.json")
     try:
         return None if given is None else Topics(tuple(map(str, given["ids"])), tuple(map(str, given["texts"])))
@@ -27,7 +27,7 @@ def stored_topics(folder: IndexFolder) -> Topics | None:
 
 
 def stored_judgments(folder: IndexFolder) -> dict[str, Qrels]:
-    """Return the judgments in an index by part: ``train``, ``test`` …, or ``all``."""
+    """Return the judgments stored in an index by split: ``train``, ``test`` …, or ``all``."""
     by_part = {}
     for name in (name for name in folder.meta["files"] if name.startswith("judgments.")):
         given = folder.json(name)
@@ -40,17 +40,17 @@ def stored_judgments(folder: IndexFolder) -> dict[str, Qrels]:
 
 
 def queries_and_judgments(index: Index, queries: Any, qrels: Any, part: str) -> tuple[Topics, Qrels, tuple[str, ...]]:
-    """Return queries and judgments, given or from the collection, and what to know about them.
+    """Return queries, their judgments, and notes on the judgments.
 
     Args:
-        index: the index whose collection may have brought some.
-        queries: a file or ``{id: words}``; None: the collection's.
-        qrels: a file, `Qrels` or a mapping; the name of one of the collection's parts; None: this `part` of it.
+        index: search index.
+        queries: file or ``{id: text}``. Default: the queries of the collection.
+        qrels: file, `Qrels`, mapping, or the name of a split of the collection. Default: the split `part`.
         part: ``train`` or ``test``.
     """
-    topics = index.topics if queries is None else Topics.of(queries)
+    topics = index.topics if queries is None else Topics.from_source(queries)
     if topics is None:
-        raise DataError(f"{index.name} came without queries;", remedy=Remedy("give {queries}.", queries=...))
+        raise DataError(f"{index.name} has no queries of its own.", remedy=Remedy("Pass {queries}.", queries=...))
     if isinstance(qrels, str | os.PathLike) and str(qrels) not in index.judgments:
         return topics, *read_judgments(qrels, topics)
     if qrels is None or isinstance(qrels, str | os.PathLike):
@@ -58,19 +58,19 @@ def queries_and_judgments(index: Index, queries: Any, qrels: Any, part: str) -> 
         chosen = next((name for name in (wanted, ALL) if name in index.judgments), None)
         if chosen is None and qrels is None and len(index.judgments) == 1:
             [chosen] = index.judgments
-            alone = f"The judgments are those of the part '{chosen}', the only part there is."
+            alone = f"The judgments are from '{chosen}', the only split of the collection."
             return topics, index.judgments[chosen], (*index.notes, alone)
         if chosen is None:
             known = ", ".join(index.judgments) or "none"
             raise DataError(
-                f"{index.name} came without judgments called '{wanted}' (it has {known});",
-                remedy=Remedy("give {qrels}.", qrels=...),
+                f"{index.name} has no judgments named '{wanted}' (it has {known}).",
+                remedy=Remedy("Pass {qrels}.", qrels=...),
             )
         return topics, index.judgments[chosen], index.notes
     judged = Qrels.of(qrels)
     if not np.isin(judged.qids, np.array(topics.ids)).any():
         raise DataError(
-            f"No query has judgments: the queries are {few(topics.ids)}, the judgments are about "
-            f"{few(np.unique(judged.qids))}. Are the ids spelled alike?"
+            f"No query has judgments. The queries have the ids {preview(topics.ids)}, the judgments "
+            f"{preview(np.unique(judged.qids))}. Check that both use the same ids."
         )
     return topics, judged, ()

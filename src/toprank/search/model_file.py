@@ -1,4 +1,4 @@
-"""The learned order of an open index: the model file in its folder, read again where somebody trained another."""
+"""The model file of an index: reloaded whenever another model was trained."""
 
 from __future__ import annotations
 
@@ -17,62 +17,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What a model of an index was trained on, as its file says; an entry that makes no sense counts as absent.
+    """The training data of a model, as recorded in its file. Invalid entries count as missing.
 
-    Each entry is read when it is needed: a search needs the pool alone, and there may be many queries.
+    Entries are parsed on access, because there may be many queries and a search needs only `n_candidates`.
     """
 
-    noted: Mapping[str, Any]
+    entries: Mapping[str, Any]
 
     @property
     def index(self) -> str:
-        """The id of the index."""
-        return str(self.noted.get("index", ""))
+        """Id of the index that the model was trained on."""
+        return str(self.entries.get("index", ""))
 
     @property
     def system(self) -> str:
-        """The name of the system that was trained; empty if unknown."""
-        return str(self.noted.get("system", ""))
+        """Name of the trained system; empty if unknown."""
+        return str(self.entries.get("system", ""))
 
     @property
-    def pool(self) -> int | None:
-        """Candidates of a query that it is to rank; None: what the index says."""
-        pool = self.noted.get("pool")
-        return pool if type(pool) is int and pool >= 1 else None
+    def n_candidates(self) -> int | None:
+        """Number of candidates to rerank per query; None if the index decides."""
+        n = self.entries.get("pool")
+        return n if type(n) is int and n >= 1 else None
 
     def names(self, part: str) -> tuple[str, ...]:
-        """The ids of the ``queries``, their ``words``, or the models that made their ``vectors``."""
-        names = self.noted.get(part)
+        """Return the ids of the ``queries``, their texts (``words``), or the names of their ``vectors``."""
+        names = self.entries.get(part)
         return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
-def learned_from(ranker: Ranker | None) -> TrainingRecord:
-    """What a ranker learned from."""
-    noted = {} if ranker is None else ranker.training_.get("search")
-    return TrainingRecord(noted if isinstance(noted, dict) else {})
+def training_record(ranker: Ranker | None) -> TrainingRecord:
+    """Return the training record of a ranker."""
+    entries = {} if ranker is None else ranker.training_.get("search")
+    return TrainingRecord(entries if isinstance(entries, dict) else {})
 
 
 class ModelFile:
-    """The model of an index: the newest one while the folder holds that index, later the one that was read last.
+    """The model of an index, reloaded when it changes. Once another index replaces the folder, the last model stays.
 
     Args:
-        folder: the index.
-        names: the features of its candidates.
+        folder: index folder.
+        names: names of the candidate features.
     """
 
     def __init__(self, folder: IndexFolder, names: tuple[str, ...]) -> None:
         self._folder, self._names, self._path = folder, names, folder.path / MODEL
-        self._lock = threading.Lock()  # two threads would read one file twice
+        self._lock = threading.Lock()  # otherwise two threads would load the same file
         self._kept: tuple[Any, Ranker | None] | None = None
         self._pinned = False
 
     def pin(self) -> None:
-        """Keep the model that is there now, whatever is trained later."""
+        """Keep using the current model, even if another is trained later."""
         self.ranker()
         self._pinned = True
 
     def ranker(self) -> Ranker | None:
-        """The learned order; None before anything was trained."""
+        """Return the current model, or None if none was trained."""
         with self._lock:
             if self._pinned and self._kept is not None:
                 return self._kept[1]
@@ -82,11 +82,11 @@ class ModelFile:
             return self._kept[1]
 
     def save(self, ranker: Ranker) -> None:
-        """Put a model into the folder: one file, so a search meanwhile uses either the old or the new one."""
+        """Write the model file atomically, so that concurrent searches use either the old or the new model."""
         if not self._folder.is_current():
             raise FileError(
-                f"{self._folder.path} now holds another index than the one that is open, so the model was not stored. "
-                "Open the index again and train."
+                f"{self._folder.path} was replaced by another index after it was opened, so the model was not stored. "
+                "Open the index again and repeat the training."
             )
         ranker.save(self._path)
         with self._lock:
@@ -98,16 +98,14 @@ class ModelFile:
         if not self._path.exists():
             return None
         ranker: Ranker = load(self._path)
-        if learned_from(ranker).index != self._folder.meta["id"]:
-            warn_user(
-                f"{self._path} was trained on another index than the one beside it, so it is not used. Train again."
-            )
+        if training_record(ranker).index != self._folder.meta["id"]:
+            warn_user(f"{self._path} was trained on another index, so it is ignored. Train this index again.")
             return None
         names = tuple(getattr(ranker, "feature_names_in_", ()))
         if names != self._names:
             missing = [name for name in names if name not in self._names]
             raise DataError(
                 f"The model of this index was trained with other features: it needs {', '.join(missing) or 'fewer'}. "
-                "Open the index with the same functions, or train again."
+                "Open the index with the same functions, or train it again."
             )
         return ranker

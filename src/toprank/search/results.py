@@ -1,4 +1,4 @@
-"""What a search finds: hits with their titles, passages and both ranks."""
+"""Search results: hits with titles, passages and ranks before and after reranking."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from toprank.search.snippets import Snippet
 
 @dataclass(frozen=True)
 class Hit(JsonObject):
-    """A document that was found.
+    """A retrieved document.
 
     Attributes:
-        score: Of the learned order; of the first stage, where nothing is trained.
-        first_rank: Where the first stage had it.
+        rank: Final rank, from 1.
+        id: Document id.
+        score: Score of the reranking model, or of the first stage if no model is trained.
+        first_stage_rank: Rank in the first stage, from 1.
+        title: Title, possibly truncated; empty if documents have no titles.
+        snippet: Passage with the query words marked.
     """
 
     rank: int
     id: str
     score: float
-    first_rank: int
+    first_stage_rank: int
     title: str
     snippet: Snippet
 
     json_names: ClassVar[Mapping[str, str]] = {
-        "first_rank": "first_stage_rank",
         "snippet.text": "snippet",
         "snippet.marks": "marks",
     }
@@ -41,32 +44,34 @@ class Hit(JsonObject):
 
     @property
     def moved(self) -> int:
-        """How many ranks it rose; negative where it fell."""
-        return self.first_rank - self.rank
+        """Number of ranks gained by reranking; negative if the document fell."""
+        return self.first_stage_rank - self.rank
 
     def marked(self) -> Markup:
-        """The passage as HTML, with the words of the query in <mark>."""
+        """Return the passage as HTML, with query words in ``<mark>``."""
         pieces = self.snippet.pieces()
         return join([tag("mark", piece) if place % 2 else piece for place, piece in enumerate(pieces)])
 
 
 @dataclass(frozen=True, repr=False)
 class SearchResults(Record):
-    """The best documents for a query; a sequence of hits, and `str` is a table.
+    """The top documents for a query, as a sequence of hits.
 
     Attributes:
-        found: Candidates of the first stage, all of which were ranked.
-        learned: Whether a trained model ordered the hits.
-        milliseconds: Of the first stage, the features, the ranking and the passages.
-        note: What to know about the query; empty if there is nothing.
-        rows: All candidates by row of the index, in the order of the first stage.
-        scores: The final score of each candidate.
+        query: Query text.
+        hits: Top documents, best first.
+        found: Number of first-stage candidates, all of which were ranked.
+        reranked: Whether a trained model ranked the candidates.
+        milliseconds: Time of the first stage, the features, the ranking and the passages.
+        note: Remark on the query, for example that it contains only stop words; usually empty.
+        rows: Row numbers of all candidates in the index, in first-stage order.
+        scores: Final score of each candidate.
     """
 
     query: str
     hits: tuple[Hit, ...]
     found: int
-    learned: bool
+    reranked: bool
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -90,9 +95,9 @@ class SearchResults(Record):
         return columns_of([hit.to_dict() for hit in self.hits], names)
 
     def _parts(self) -> Sequence[Part]:
-        by = "a learned order" if self.learned else "the first stage (no model is trained yet)"
+        by = "a reranking model" if self.reranked else "the first stage (not reranked)"
         took = sum(self.milliseconds.values())
-        sentence = f"{self.query!r:.80}: {self.found:,} candidates in {took:.0f} ms, by {by}."
+        sentence = f"{self.query!r:.80}: {self.found:,} candidates in {took:.0f} ms, ranked by {by}."
         rows = [
             (str(hit.rank), _movement(hit), hit.id, f"{hit.score:.3f}", hit.snippet.text[:100]) for hit in self.hits
         ]
@@ -112,5 +117,5 @@ class SearchResults(Record):
 
 def _movement(hit: Hit) -> str:
     if hit.moved == 0:
-        return f"{hit.first_rank}"
-    return f"{hit.first_rank} {'↑' if hit.moved > 0 else '↓'}{abs(hit.moved)}"
+        return f"{hit.first_stage_rank}"
+    return f"{hit.first_stage_rank} {'↑' if hit.moved > 0 else '↓'}{abs(hit.moved)}"

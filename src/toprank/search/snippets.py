@@ -1,4 +1,4 @@
-"""The passage of a document that a result shows: the one with most of the query's words."""
+"""Snippets: the passage of a document with the most distinct query words."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 from toprank.text import Analyzer
 
-_LETTERS, _NEAR = 220, 12
-LOOKED_AT = 20_000  # characters of a document: a longer one would hold up the page
+_SNIPPET_CHARACTERS, _WORD_BOUNDARY_CHARACTERS = 220, 12  # length, and search range for a word boundary
+MAX_CHARACTERS = 20_000  # of a document; longer ones would slow down the result page
 _WORD = re.compile(r"[^\W_]+")
 
 
 class Snippet(NamedTuple):
-    """A passage, and where in it words of the query stand."""
+    """A passage with the character ranges of query words."""
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
 
     def pieces(self) -> list[str]:
-        """The text cut at the marks: every other piece, from the second on, is a marked one."""
+        """Split the text at the marks; every second piece is a marked one."""
         pieces, at = [], 0
         for start, end in self.marks:
             pieces += [self.text[at:start], self.text[start:end]]
@@ -29,14 +29,16 @@ class Snippet(NamedTuple):
         return [*pieces, self.text[at:]]
 
 
-def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = _LETTERS) -> Snippet:
-    """The passage of about so many letters with most of the different words (as the analyzer makes them).
+def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = _SNIPPET_CHARACTERS) -> Snippet:
+    """Return the passage of about `letters` characters with the most distinct query words.
+
+    `words` are analyzed words, as returned by `analyzer`.
 
     >>> piece = snippet("A wing. In the slipstream of a propeller, wings stall.", ["wing", "stall"], Analyzer(), 30)
     >>> piece.text, [piece.text[a:b] for a, b in piece.marks]
     ('…slipstream of a propeller, wings stall.', ['wings', 'stall'])
     """
-    flat = " ".join(text[:LOOKED_AT].split())
+    flat = " ".join(text[:MAX_CHARACTERS].split())
     wanted, known = set(words), dict[str, frozenset[str]]()
     hits = []
     for match in _WORD.finditer(flat):
@@ -48,11 +50,11 @@ def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = 
     start = _best(hits, letters) if hits else 0
     start = max(0, min(start, len(flat) - letters))
     end = min(start + letters, len(flat))
-    # To whole words where a blank is near; scripts without blanks are cut where they are.
+    # Move to a word boundary if one is near; scripts without spaces have none.
     if start:
-        start = flat.rfind(" ", max(start - _NEAR, 0), start) + 1 or start
+        start = flat.rfind(" ", max(start - _WORD_BOUNDARY_CHARACTERS, 0), start) + 1 or start
     if end < len(flat):
-        blank = flat.rfind(" ", end - _NEAR, end + 1)
+        blank = flat.rfind(" ", end - _WORD_BOUNDARY_CHARACTERS, end + 1)
         end = blank if blank > start else end
     head, tail = "…" if start else "", "…" if end < len(flat) else ""
     shift = len(head) - start
@@ -61,7 +63,7 @@ def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = 
 
 
 def _best(hits: Sequence[tuple[int, int, frozenset[str]]], letters: int) -> int:
-    """Where the passage with most different words begins, the first of equals."""
+    """Return the start of the passage with the most distinct words, the first one in case of ties."""
     starts = [start for start, _, _ in hits]
     best, place = 0, 0
     for number, start in enumerate(starts):

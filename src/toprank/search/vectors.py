@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from toprank.data.bytesource import os_errors
 from toprank.errors import DataError, FormatError, UnknownNameError
-from toprank.search.collections.collection import few, first_repeat
+from toprank.search.collections.collection import first_repeat, preview
 
 _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
 
@@ -134,7 +134,7 @@ def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> lis
     missing = [name for name in wanted if name not in place]
     if missing:
         raise FormatError(
-            f"It has no vector for {len(missing):,} of {len(wanted):,} {what}: {few(missing)}. Are the ids spelled "
+            f"It has no vector for {len(missing):,} of {len(wanted):,} {what}: {preview(missing)}. Are the ids spelled "
             "alike?",
             path=path,
         )

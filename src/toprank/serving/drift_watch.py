@@ -31,7 +31,7 @@ _MEANINGS = {
     "largest_feature_psi": "Population stability index of the feature that moved most.",
     "features_drifted": "Features whose shift is significant and large.",
     "missing_share": "The share of values that are missing.",
-    "outside_share": "The share of values outside of the reference's range.",
+    "out_of_range_share": "The share of values outside of the reference's range.",
     "expected_dcg": "The DCG@10 to expect, without labels.",
     "expected_dcg_change": "Change of the expected DCG since the reference.",
 }

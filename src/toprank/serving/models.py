@@ -206,8 +206,8 @@ def _columns_of(ranker: Any) -> ModelColumns:
     if text is None:
         names = getattr(ranker, "feature_names_in_", None)
         return ModelColumns(names, ranker.n_features_in_, ranker.encoding_)
-    own = text.own
-    return ModelColumns(own.feature_names, text.n_own, own.encoding, text)
+    own = text.original
+    return ModelColumns(own.feature_names, text.n_original, own.encoding, text)
 
 
 def _self_test(ranker: Any, path: Path, digest: str) -> None:

@@ -1,7 +1,7 @@
 """Texts of documents and queries become numbers: words, what is known of them, and what a pair has in common.
 
 >>> from toprank.text import MatchFeatures, Statistics
->>> known = Statistics.learned({"title": ["red shoes", "red lamp"], "body": ["for running", "for reading at night"]})
+>>> known = Statistics.fit({"title": ["red shoes", "red lamp"], "body": ["for running", "for reading at night"]})
 >>> MatchFeatures(known).names[:4]
 ('bm25', 'tf-idf', 'language model', 'coverage')
 """

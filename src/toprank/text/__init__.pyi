@@ -5,7 +5,7 @@ from toprank.text.bags import Tokens as Tokens
 from toprank.text.bags import Vocabulary as Vocabulary
 from toprank.text.documents import EncodedDocuments as EncodedDocuments
 from toprank.text.documents import EncodedQueries as EncodedQueries
-from toprank.text.features import MEANINGS as MEANINGS
+from toprank.text.features import FEATURE_DESCRIPTIONS as FEATURE_DESCRIPTIONS
 from toprank.text.features import MatchFeatures as MatchFeatures
 from toprank.text.statistics import Statistics as Statistics
 from toprank.text.words import Analyzer as Analyzer

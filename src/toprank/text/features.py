@@ -23,7 +23,7 @@ from toprank.text.statistics import Statistics
 
 _ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in the cache
 
-MEANINGS = {
+FEATURE_DESCRIPTIONS = {
     "bm25": "BM25 (k1 = 1.2, b = 0.75)",
     "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
     "language model": "sum over the query's words of log(P(word | text)/P(word)), Dirichlet smoothed, where positive",
@@ -48,7 +48,7 @@ MEANINGS = {
 class MatchFeatures:
     """Features of pairs of a query and a document.
 
-    >>> known = Statistics.learned({"title": ["red shoes", "red lamp", "running shoes"]})
+    >>> known = Statistics.fit({"title": ["red shoes", "red lamp", "running shoes"]})
     >>> features = MatchFeatures(known)
     >>> documents = known.encode({"title": ["red shoes", "blue shoes"]})
     >>> matrix = features.matrix(["red shoe"], documents, np.array([0, 1]), np.array([0, 2]))
@@ -58,26 +58,33 @@ class MatchFeatures:
 
     statistics: Statistics
 
-    of_field: ClassVar[tuple[str, ...]] = tuple(MEANINGS)[:10]
-    over_all: ClassVar[tuple[str, ...]] = tuple(MEANINGS)[10:]
+    field_features: ClassVar[tuple[str, ...]] = tuple(FEATURE_DESCRIPTIONS)[:10]
+    overall_features: ClassVar[tuple[str, ...]] = tuple(FEATURE_DESCRIPTIONS)[10:]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Over all fields first, then field by field where there are several, then those of the query alone."""
         fields = self.statistics.fields if len(self.statistics.fields) > 1 else ()
-        return (*self.of_field, *(f"{field} {name}" for field in fields for name in self.of_field), *self.over_all)
+        return (
+            *self.field_features,
+            *(f"{field} {name}" for field in fields for name in self.field_features),
+            *self.overall_features,
+        )
 
     @cached_property
-    def meanings(self) -> tuple[str, ...]:
+    def descriptions(self) -> tuple[str, ...]:
         """What each feature is, in the order of `names`."""
         fields = self.statistics.fields
         alone = fields if len(fields) > 1 else ()
         texts = " and ".join(fields)
-        of_query = [name for name in self.over_all if name.startswith("query ")]
+        of_query = [name for name in self.overall_features if name.startswith("query ")]
         return (
-            *(f"{MEANINGS[name]}, in {texts}" for name in self.of_field),
-            *(f"{MEANINGS[name]}, in {field}" for field in alone for name in self.of_field),
-            *(MEANINGS[name] + ("" if name in of_query else f", in {texts}") for name in self.over_all),
+            *(f"{FEATURE_DESCRIPTIONS[name]}, in {texts}" for name in self.field_features),
+            *(f"{FEATURE_DESCRIPTIONS[name]}, in {field}" for field in alone for name in self.field_features),
+            *(
+                FEATURE_DESCRIPTIONS[name] + ("" if name in of_query else f", in {texts}")
+                for name in self.overall_features
+            ),
         )
 
     def matrix(

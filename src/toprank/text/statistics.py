@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -57,7 +57,7 @@ class Statistics:
     basis_words: npt.NDArray[np.int32]
 
     @classmethod
-    def learned(
+    def fit(
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> Self:
         """From the texts of distinct documents, a list for each field; None is an empty text.
@@ -69,14 +69,14 @@ class Statistics:
                 texts.
             seed: of LSA.
 
-        >>> known = Statistics.learned({"title": ["red shoes", "red lamp", "running shoes"]})
+        >>> known = Statistics.fit({"title": ["red shoes", "red lamp", "running shoes"]})
         >>> dict(zip(known.vocabulary.words, known.document_frequencies[0].tolist()))
         {'lamp': 1, 'red': 2, 'run': 1, 'shoe': 2}
         """
-        return cls.learned_and_encoded(fields, analyzer, lsa, seed)[0]
+        return cls.fit_and_encode(fields, analyzer, lsa, seed)[0]
 
     @classmethod
-    def learned_and_encoded(
+    def fit_and_encode(
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> tuple[Self, EncodedDocuments]:
         """`learned`, and the same documents encoded: their texts are read once."""
@@ -133,7 +133,10 @@ class Statistics:
 
     def plain(self) -> dict[str, Any]:
         """What JSON can hold of it; the rest is in `arrays`."""
-        return {"analyzer": asdict(self.analyzer), "fields": list(self.fields), "documents": self.n_documents}
+        analyzer = {
+            "language": self.analyzer.language, "stop": self.analyzer.stop_words, "stem": self.analyzer.stem,
+        }  # fmt: skip
+        return {"analyzer": analyzer, "fields": list(self.fields), "documents": self.n_documents}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Its numbers, and the words as UTF-8."""

@@ -21,7 +21,7 @@ from toprank.text.statistics import Statistics
 from toprank.text.words import Analyzer
 
 
-class OwnColumns(NamedTuple):
+class OriginalColumns(NamedTuple):
     """The columns that data bring themselves, beside those that their words give; see `known_columns`."""
 
     feature_names: tuple[str, ...] | None
@@ -33,24 +33,24 @@ class TextFeatures:
     """Statistics of the distinct documents of the training data, and the columns of what queries share with them."""
 
     roles: TextRoles
-    own: OwnColumns
-    n_own: int
+    original: OriginalColumns
+    n_original: int
     match: MatchFeatures
 
     @classmethod
-    def learned(cls, data: RankingData) -> tuple[Self, RankingData]:
+    def fit(cls, data: RankingData) -> tuple[Self, RankingData]:
         """From the texts of the documents alone, without queries or labels; and the data with the columns."""
         assert data.text is not None
         _refuse_several_texts(data, data.text)
         distinct, rows = _distinct(_texts_of(data, data.text))
-        known, encoded = Statistics.learned_and_encoded(distinct, Analyzer(data.text.language))
-        made = cls(data.text, OwnColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
+        known, encoded = Statistics.fit_and_encode(distinct, Analyzer(data.text.language))
+        made = cls(data.text, OriginalColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
         return made, made._joined(data, made._columns(_of_documents(data, data.text.query), encoded, rows))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns; where the data have one of that name already, it is ``title bm25 (text)``."""
-        taken = set(self.own.feature_names or ())
+        taken = set(self.original.feature_names or ())
         made = []
         for name in self.match.names:
             while name in taken:
@@ -61,17 +61,17 @@ class TextFeatures:
     @property
     def all_names(self) -> tuple[str, ...]:
         """The names of all columns that a ranker sees: those of the data, then these."""
-        return (*(self.own.feature_names or numbered(self.n_own)), *self.names)
+        return (*(self.original.feature_names or numbered(self.n_original)), *self.names)
 
     @property
     def encoding(self) -> Encoding | None:
         """What all of these columns are."""
-        return None if self.own.encoding is None else self._extended(self.own.encoding)
+        return None if self.original.encoding is None else self._extended(self.original.encoding)
 
     def _extended(self, encoding: Encoding) -> Encoding:
         return Encoding((*encoding.columns, *(Column(name) for name in self.names)))
 
-    def expanded(self, data: RankingData) -> RankingData:
+    def transform(self, data: RankingData) -> RankingData:
         """Data with these columns behind their own, and without the texts."""
         if data.text is None:
             raise DataError("These data do not say which of their columns hold text.")
@@ -116,9 +116,9 @@ class TextFeatures:
             encoding=encoding,
         )
 
-    def meanings(self) -> dict[str, str]:
+    def descriptions(self) -> dict[str, str]:
         """What each of the columns is, for who must compute it elsewhere."""
-        return dict(zip(self.names, self.match.meanings, strict=True))
+        return dict(zip(self.names, self.match.descriptions, strict=True))
 
     def sentence(self, name: str, value: str) -> str | None:
         """What a value of one of the columns says, where a person would say it in words."""
@@ -144,8 +144,8 @@ class TextFeatures:
         """What JSON can hold of it; the rest is in `arrays`."""
         return {
             "columns": self.roles.plain(),
-            "own": self.n_own,
-            "named": self.own.feature_names is not None,
+            "own": self.n_original,
+            "named": self.original.feature_names is not None,
             "statistics": self.match.statistics.plain(),
         }
 
@@ -160,15 +160,15 @@ class TextFeatures:
         """What `plain` and `arrays` wrote, which may be damaged; `names` and `encoding` are those of all columns."""
         if not isinstance(plain, dict) or type(plain.get("own")) is not int or type(plain.get("named")) is not bool:
             raise DataError("what is said of the texts is damaged")
-        roles, n_own = TextRoles.of(plain.get("columns")), plain["own"]
+        roles, n_original = TextRoles.of(plain.get("columns")), plain["own"]
         known = Statistics.restore(plain.get("statistics"), arrays)
         if known.fields != roles.document or known.analyzer.language != roles.language:
             raise DataError("the fields of the texts are not those that were learned")
-        if names is None or not 0 <= n_own <= len(names):
+        if names is None or not 0 <= n_original <= len(names):
             raise DataError("the columns of the texts do not fit the features")
-        own = tuple(names[:n_own]) if plain["named"] else None
-        columns = None if encoding is None else Encoding(encoding.columns[:n_own])
-        made = cls(roles, OwnColumns(own, columns), n_own, MatchFeatures(known))
+        own = tuple(names[:n_original]) if plain["named"] else None
+        columns = None if encoding is None else Encoding(encoding.columns[:n_original])
+        made = cls(roles, OriginalColumns(own, columns), n_original, MatchFeatures(known))
         if made.all_names != tuple(names):
             raise DataError("the columns of the texts are not those of the features")
         return made

@@ -51,8 +51,8 @@ class Analyzer:
     Args:
         language: of stems and function words, as Snowball calls it: ``english``, ``german``, ``french`` …; ``none``
             for words as they are.
-        stop: whether function words are left out where words are counted (`toprank.text.function_words` has those of
-            twelve languages). A phrase still needs them.
+        stop_words: whether to drop stop words when counting words (`toprank.text.function_words` lists those of twelve
+            languages). Phrase matching still uses them. Default: True.
         stem: whether words are reduced to stems.
 
     >>> Analyzer().words("The RUNNING shoes, size ４２")
@@ -62,14 +62,14 @@ class Analyzer:
     """
 
     language: str = "english"
-    stop: bool = True
+    stop_words: bool = True
     stem: bool = True
 
     def __post_init__(self) -> None:
         known = [NO_LANGUAGE, *first_use("Stemmer").algorithms()]
         if self.language not in known:
             raise UnknownNameError("language of stems", str(self.language), known)
-        for name in ("stop", "stem"):
+        for name in ("stop_words", "stem"):
             if not isinstance(getattr(self, name), bool):
                 raise DataError(f"{name} of an analyzer must be True or False, not {getattr(self, name)!r}.")
 
@@ -87,7 +87,7 @@ class Analyzer:
     @cached_property
     def function_words(self) -> frozenset[str]:
         """Stems of the function words."""
-        if not self.stop:
+        if not self.stop_words:
             return frozenset()
         known = FUNCTION_WORDS.get("english" if self.language == "porter" else self.language, "")
         return frozenset(map(self.stemmed(), (piece for word in known.split() for piece in pieces(word))))

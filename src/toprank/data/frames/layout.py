@@ -216,7 +216,7 @@ def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
     if like is None or isinstance(like, Encoding):
         return (None, None) if like is None else (like.names, like)
     if getattr(like, "text_", None) is not None:  # what the words give is made, and not read
-        like = like.text_.own
+        like = like.text_.original
     of_data, of_ranker = getattr(like, "feature_names", None), getattr(like, "feature_names_in_", None)
     names = of_data if of_data is not None else of_ranker
     if names is None:

@@ -27,7 +27,7 @@ from toprank.display.tables import latex_text, markdown_text, with_packages
 from toprank.evaluation import Comparison, Difference
 from toprank.evaluation.plots import intervals
 from toprank.report.content import RankedCollection
-from toprank.report.headline import difference_between, turned_around
+from toprank.report.headline import difference_between, reversed_difference
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, sentences, side_by_side
 from toprank.significance.results import bounds, number, signed
 from toprank.significance.tests import ROUNDING, differences
@@ -107,7 +107,7 @@ def _mark(comparison: Comparison, name: str, metric: str, letters: dict[str, str
 def _reference_cells(comparison: Comparison, d: Difference | None, name: str) -> list[Markup]:
     if d is None:
         return [tag("td", "—", cls="n muted"), tag("td", "", cls="n"), tag("td", "", cls="n")]
-    d = d if d.a == name else turned_around(d)
+    d = d if d.a == name else reversed_difference(d)
     low, high = d.interval
     star = tag("abbr", "*", title=f"significant at level {comparison.alpha:g}") if d.significant else None
     return [
@@ -174,7 +174,7 @@ def _by_rank(rows: list[Difference], part: RankedCollection) -> list[Difference]
     """In the order of the table; where all pairs are compared, or all with the leader, the higher system first."""
     place = {name: i for i, name in enumerate(part.ranked_systems)}
     if part.comparison.baseline is None or part.against_leader:
-        rows = [d if place[d.a] < place[d.b] else turned_around(d) for d in rows]
+        rows = [d if place[d.a] < place[d.b] else reversed_difference(d) for d in rows]
     return sorted(rows, key=lambda d: (place[d.a], place[d.b]))
 
 

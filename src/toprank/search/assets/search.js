@@ -42,9 +42,9 @@ async function ask(path, body) {
     throw new Error(problem.name === "TimeoutError" ? "The service has not answered for a minute. Try again later."
       : "The service does not answer. Is it still running?");
   }
-  let told = {};
+  let reply = {};
   try {
-    told = await answer.json();
+    reply = await answer.json();
   } catch { /* the status says enough */ }
   if (answer.status === 401) {
     at("access").hidden = false;
@@ -52,8 +52,8 @@ async function ask(path, body) {
     throw new Error(at("token").value ? "The service does not take this token." : "This service answers only those who give its token.");
   }
   at("access").hidden = true;
-  if (!answer.ok) throw Object.assign(new Error(told.error || `The service answered with status ${answer.status}.`), { status: answer.status });
-  return told;
+  if (!answer.ok) throw Object.assign(new Error(reply.error || `The service answered with status ${answer.status}.`), { status: answer.status });
+  return reply;
 }
 
 const number = value => value.toLocaleString("en");
@@ -62,15 +62,15 @@ const brief = text => (text.trim() && isFinite(text) ? String(Number(Number(text
 const nameOf = one => one.title || one.id;
 
 async function about() {
-  const told = await ask("/v1/search/about", {});
-  collection = told.name;
-  trained = told.model !== null;
-  at("query").placeholder = `Search ${number(told.documents)} ${told.documents === 1 ? "document" : "documents"} …`;
+  const reply = await ask("/v1/search/about", {});
+  collection = reply.name;
+  trained = reply.model !== null;
+  at("query").placeholder = `Search ${number(reply.documents)} ${reply.documents === 1 ? "document" : "documents"} …`;
   at("about").replaceChildren(made("b", "", collection), " · " +
-    (told.model ? `${told.first_stage} finds up to ${number(told.pool)} candidates, ${told.model} orders them by ${told.features} features.`
-      : `${told.first_stage} makes the order; no ranker is trained yet.`) +
-    (told.logs ? " What you open and judge is logged for training." : ""));
-  at("examples").replaceChildren(...told.examples.map(words => button(words, "", () => search(words))));
+    (reply.model ? `${reply.first_stage} finds up to ${number(reply.n_candidates)} candidates, ${reply.model} orders them by ${reply.features} features.`
+      : `${reply.first_stage} makes the order; no ranker is trained yet.`) +
+    (reply.logs ? " What you open and judge is logged for training." : ""));
+  at("examples").replaceChildren(...reply.examples.map(words => button(words, "", () => search(words))));
 }
 
 function movement(rank, before, here) {
@@ -101,16 +101,16 @@ async function event(kind, id) {
   }
 }
 
-function entry(one, rank, told, here) {
+function entry(one, rank, reply, here) {
   // What both lists show of a document; the same one in the other list is lit while this one is pointed at.
   const title = button(nameOf(one), "", () => open(one.id));
   title.className = "title";
   title.dir = "auto";
-  const moved = told.learned ? [movement(one.rank, one.first_stage_rank, here)] : [];
+  const moved = reply.reranked ? [movement(one.rank, one.first_stage_rank, here)] : [];
   const row = made("li", "", made("div", "top", made("span", "rank", String(rank)), title, ...moved));
   row.dataset.id = one.id;
   const light = lit => document.querySelectorAll("#lists li").forEach(other => {
-    other.classList.toggle("twin", lit && told.learned && other.dataset.id === one.id);
+    other.classList.toggle("twin", lit && reply.reranked && other.dataset.id === one.id);
   });
   for (const [happened, lit] of [["mouseenter", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
     row.addEventListener(happened, () => light(lit));
@@ -137,10 +137,10 @@ function thumbs(one) {
   return both;
 }
 
-function item(one, place, told) {
-  const row = entry(one, one.rank, told, true), tools = made("div", "tools", ...(told.request ? thumbs(one) : []));
+function item(one, place, reply) {
+  const row = entry(one, one.rank, reply, true), tools = made("div", "tools", ...(reply.request ? thumbs(one) : []));
   row.append(passage(one.passage));
-  if (told.learned && told.ranking.length > 1) {
+  if (reply.reranked && reply.ranking.length > 1) {
     const why = button("Why here?", `Why is ${nameOf(one)} at rank ${one.rank}?`, () => explain(row, why, one, place));
     why.setAttribute("aria-expanded", "false");
     tools.append(why);
@@ -164,20 +164,20 @@ async function search(words, keep) {
   at("examples").hidden = true;
   at("lists").classList.add("busy");
   try {
-    const told = await ask("/v1/search", { query: words });
+    const reply = await ask("/v1/search", { query: words });
     if (turn !== asked) return; // another search was started since
-    shown = told;
-    if (told.learned !== trained) about().catch(problem => say(problem.message, true)); // it was trained meanwhile
-    at("learned").replaceChildren(...told.ranking.map((one, place) => item(one, place, told)));
-    at("first").replaceChildren(...told.first_stage.map(one => entry(one, one.first_stage_rank, told, false)));
-    at("learned-title").textContent = told.learned ? "Learned order" : "First stage";
-    at("first-section").hidden = !told.learned;
-    at("lists").className = told.learned ? "" : "alone";
-    at("lists").hidden = !told.ranking.length;
-    const spent = Object.entries(told.milliseconds), whole = spent.reduce((sum, [, ms]) => sum + ms, 0);
+    shown = reply;
+    if (reply.reranked !== trained) about().catch(problem => say(problem.message, true)); // it was trained meanwhile
+    at("learned").replaceChildren(...reply.ranking.map((one, place) => item(one, place, reply)));
+    at("first").replaceChildren(...reply.first_stage.map(one => entry(one, one.first_stage_rank, reply, false)));
+    at("learned-title").textContent = reply.reranked ? "Learned order" : "First stage";
+    at("first-section").hidden = !reply.reranked;
+    at("lists").className = reply.reranked ? "" : "alone";
+    at("lists").hidden = !reply.ranking.length;
+    const spent = Object.entries(reply.milliseconds), whole = spent.reduce((sum, [, ms]) => sum + ms, 0);
     const parts = spent.filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name} ${ms.toFixed(1)}`).join(" · ");
-    say(told.ranking.length ? `${number(told.found)} ${told.found === 1 ? "candidate" : "candidates"} in ${whole.toFixed(1)} ms: ${parts}. ${told.note}`
-      : told.note || "Nothing was found.");
+    say(reply.ranking.length ? `${number(reply.found)} ${reply.found === 1 ? "candidate" : "candidates"} in ${whole.toFixed(1)} ms: ${parts}. ${reply.note}`
+      : reply.note || "Nothing was found.");
   } catch (problem) {
     if (turn !== asked) return;
     at("lists").hidden = true;
@@ -193,9 +193,9 @@ function explain(row, control, one, place) {
     return;
   }
   // Any other document that is on the page; at first the next, or at the end the one before.
-  const told = shown, others = new Map([...told.ranking, ...told.first_stage].filter(other => other.id !== one.id).map(other => [other.id, other]));
+  const reply = shown, others = new Map([...reply.ranking, ...reply.first_stage].filter(other => other.id !== one.id).map(other => [other.id, other]));
   const choice = made("select", "", ...[...others.values()].map(other => new Option(`${other.rank}. ${nameOf(other)}`, other.id)));
-  choice.value = (told.ranking[place + 1] || told.ranking[place - 1]).id;
+  choice.value = (reply.ranking[place + 1] || reply.ranking[place - 1]).id;
   choice.setAttribute("aria-label", "The document to compare with");
   const lead = document.createTextNode(""), tried = made("p", ""), table = made("table", "");
   const box = made("div", "why", made("p", "", lead, choice), tried, table);
@@ -206,7 +206,7 @@ function explain(row, control, one, place) {
     const other = others.get(choice.value), above = one.rank < other.rank;
     lead.data = `${nameOf(one)} stands ${above ? "above" : "below"} `;
     try {
-      const why = await ask("/v1/search/why", { query: told.query, a: one.id, b: other.id, top: told.ranking.length });
+      const why = await ask("/v1/search/why", { query: reply.query, a: one.id, b: other.id, top: reply.ranking.length });
       if (choice.value !== other.id) return; // another was chosen since
       tried.textContent = above === why.total > 0 || !why.total ? ""
         : "Here the service tries out the order of two neighbors; the model itself would have it the other way round.";
@@ -235,18 +235,18 @@ function chart(why) {
 
 async function open(id) {
   try {
-    const told = await ask("/v1/search/document", { id });
-    at("document-title").textContent = told.title || told.id;
-    at("document-id").textContent = told.id;
-    at("document-id").hidden = !told.title || told.title === told.id;
-    const several = Object.keys(told.fields).length > 1, parts = [];
-    for (const [name, text] of Object.entries(told.fields)) {
+    const reply = await ask("/v1/search/document", { id });
+    at("document-title").textContent = reply.title || reply.id;
+    at("document-id").textContent = reply.id;
+    at("document-id").hidden = !reply.title || reply.title === reply.id;
+    const several = Object.keys(reply.fields).length > 1, parts = [];
+    for (const [name, text] of Object.entries(reply.fields)) {
       if (several) parts.push(made("h3", "", name));
       const part = made("div", "", text || "(empty)");
       part.dir = "auto";
       parts.push(part);
     }
-    if (told.cut) parts.push(made("p", "", "… The rest of this document is not shown."));
+    if (reply.cut) parts.push(made("p", "", "… The rest of this document is not shown."));
     at("document-text").replaceChildren(...parts);
     at("document-text").scrollTop = 0;
     at("document").showModal();

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, FormatError
-from toprank.search.collections.collection import Collection, Stamp, Topics
+from toprank.search.collections.collection import Collection, SourceSignature, Topics
 from toprank.search.collections.folders import json_lines
 from toprank.search.collections.judgments import read_judgments
 from toprank.search.collections.topics import read_topics
@@ -41,5 +41,5 @@ def beir(path: Path) -> Collection:
         except DataError as problem:  # about other queries: the documents and the other parts are as good as before
             notes[f"The part {file.name} of the judgments is left out. {problem}"] = None
     fields = {name: texts for name, texts in documents.fields.items() if name != "metadata"}
-    stamp = Stamp.of(path, [corpus])
-    return Collection(path.resolve().name, documents.ids, fields, topics, parts, (*documents.notes, *notes), stamp)
+    signature = SourceSignature.from_files(path, [corpus])
+    return Collection(path.resolve().name, documents.ids, fields, topics, parts, (*documents.notes, *notes), signature)

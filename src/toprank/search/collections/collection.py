@@ -20,7 +20,7 @@ ALL = "all"
 """The name of judgments that are not divided into parts such as train and test."""
 QUERY_NAMES = frozenset({"query", "query_id", "query-id", "queryid", "qid", "topic", "topic_id", "id", "_id"})
 """Headers of the column of query ids."""
-_HALVES = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot hold
+_SURROGATES = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot hold
 _TITLES = ("title", "name", "heading", "headline")
 
 
@@ -30,14 +30,14 @@ def whole_text(text: str) -> str:
     >>> whole_text("a" + chr(0xD800))
     'a�'
     """
-    return _HALVES.sub("\ufffd", text)
+    return _SURROGATES.sub("\ufffd", text)
 
 
 @dataclass(frozen=True)
 class Topics:
     """Queries: an id and words for each.
 
-    >>> Topics.of({"q1": "wing in a slipstream"}).texts
+    >>> Topics.from_source({"q1": "wing in a slipstream"}).texts
     ('wing in a slipstream',)
     """
 
@@ -53,7 +53,7 @@ class Topics:
             raise DataError(f"Two queries have the id '{self.ids[places[0]]}'; ids must be different.")
 
     @classmethod
-    def of(cls, queries: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
+    def from_source(cls, queries: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
         """Make topics of ``{id: words}`` or a file (see `read_topics`)."""
         if isinstance(queries, Topics):
             return queries
@@ -76,7 +76,7 @@ class Topics:
 
 
 @dataclass(frozen=True)
-class Stamp:
+class SourceSignature:
     """What a source on disk looked like when it was read, to notice that it changed since.
 
     Attributes:
@@ -88,14 +88,14 @@ class Stamp:
     digest: str
 
     @classmethod
-    def of(cls, path: Path, files: Sequence[Path], every: bool = False) -> Self:
-        """Stamp files by their names, sizes and times of change; with `every` they are all texts below a folder."""
+    def from_files(cls, path: Path, files: Sequence[Path], whole_folder: bool = False) -> Self:
+        """Hash names, sizes and modification times of files; `whole_folder`: they are all text files in a folder."""
         digest = hashlib.blake2b(digest_size=16)
         names = sorted((os.path.relpath(file, path), file) for file in files)
         for name, file in names:
             status = file.stat()
             digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
-        return cls(str(path.resolve()), () if every else tuple(name for name, _ in names), digest.hexdigest())
+        return cls(str(path.resolve()), () if whole_folder else tuple(name for name, _ in names), digest.hexdigest())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,7 +109,7 @@ class Collection:
         topics: queries, if the collection has some.
         judgments: by part (``train``, ``test``; ``all`` if they are not divided).
         notes: what to know about the collection: how grades were mapped, what was left out.
-        stamp: the state of the source when it was read, if it is on disk.
+        signature: the state of the source when it was read, if it is on disk.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Collection:
     topics: Topics | None = None
     judgments: Mapping[str, Qrels] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    stamp: Stamp | None = None
+    signature: SourceSignature | None = None
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -166,10 +166,10 @@ def qrels_of_rows(rows: Sequence[tuple[str, str, float]]) -> Qrels:
     return Qrels(np.array(queries), np.array(documents), np.array(grades, dtype=np.float64))
 
 
-def few(names: Sequence[Any] | npt.NDArray[Any]) -> str:
+def preview(names: Sequence[Any] | npt.NDArray[Any]) -> str:
     """The first names of many, for a sentence.
 
-    >>> few(["a", "b", "c", "d"])
+    >>> preview(["a", "b", "c", "d"])
     'a, b, c …'
     """
     return ", ".join(map(str, names[:3])) + (" …" if len(names) > 3 else "")

@@ -11,7 +11,7 @@ from typing import Any
 
 from toprank.data.bytesource import open_bytes, os_errors, plain_name
 from toprank.errors import FormatError
-from toprank.search.collections.collection import Collection, Stamp, whole_text
+from toprank.search.collections.collection import Collection, SourceSignature, whole_text
 from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, text_and_doubt
 
 _READERS: dict[str, Callable[[str, str], tuple[str, str]]] = {
@@ -52,7 +52,7 @@ def folder(path: Path) -> Collection:
             "lines, or a collection with judgments (see docs/search.md).",
             path=path,
         )
-    stamp = Stamp.of(path, files, every=True)
+    signature = SourceSignature.from_files(path, files, whole_folder=True)
     titles, bodies, guessed = [], [], 0
     for file in files:
         parts = _READERS[plain_name(file).suffix.lower()]
@@ -71,7 +71,7 @@ def folder(path: Path) -> Collection:
             f"{len(files):,} files.",
         )
     ids = [file.relative_to(path).as_posix() for file in files]
-    return Collection(path.resolve().name, ids, {"title": titles, "body": bodies}, notes=notes, stamp=stamp)
+    return Collection(path.resolve().name, ids, {"title": titles, "body": bodies}, notes=notes, signature=signature)
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -134,7 +134,9 @@ def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
     if ids and not texts:
         raise FormatError("The objects hold no text; give each at least one text besides its id.", path=path)
     notes = () if name else (f"No object has an id ({', '.join(ID_NAMES)}), so line numbers are used as ids.",)
-    return Collection(plain_name(path).stem, ids, texts, notes=notes, stamp=Stamp.of(path.parent, [path]))
+    return Collection(
+        plain_name(path).stem, ids, texts, notes=notes, signature=SourceSignature.from_files(path.parent, [path])
+    )
 
 
 def _text_of(value: Any) -> str | None:

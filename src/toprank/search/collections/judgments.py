@@ -23,7 +23,7 @@ from toprank.data.bytesource import is_float, open_bytes, plain_name
 from toprank.data.trec import Qrels
 from toprank.data.trec.tables import RepeatedPairError
 from toprank.errors import DataError, FormatError
-from toprank.search.collections.collection import QUERY_NAMES, Topics, few, qrels_of_rows
+from toprank.search.collections.collection import QUERY_NAMES, Topics, preview, qrels_of_rows
 
 _CRANFIELD = (
     "Grades are binary: Cranfield's codes 1 (complete answer) to 4 (minimum interest) are relevant, and so is −1, the "
@@ -127,7 +127,8 @@ def _by_id(
     ordinal = _are_ordinals(queries, topics.ids)
     if ordinal and (counted or not queries <= ids):
         notes.append(
-            f"The judgments number the queries from 1 to {len(topics):,} instead of using their ids: {few(topics.ids)}."
+            f"The judgments number the queries from 1 to {len(topics):,} instead of using their ids: "
+            f"{preview(topics.ids)}."
         )
         return [(topics.ids[int(query) - 1], document, grade) for query, document, grade in judged]
     if counted and not queries <= ids:
@@ -137,8 +138,8 @@ def _by_id(
         )
     if not queries & ids:
         raise DataError(
-            f"No query has judgments: {path} judges {few(sorted(queries))}, the queries are {few(topics.ids)}. Are "
-            "the ids spelled alike in both?"
+            f"No query has judgments: {path} judges {preview(sorted(queries))}, the queries are {preview(topics.ids)}. "
+            "Are the ids spelled alike in both?"
         )
     return judged
 

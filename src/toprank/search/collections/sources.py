@@ -14,7 +14,7 @@ from toprank.data.bytesource import head_of, os_errors
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, FormatError
 from toprank.search.collections.beir import beir, is_beir
-from toprank.search.collections.collection import ALL, Collection, Stamp, Topics, whole_text
+from toprank.search.collections.collection import ALL, Collection, SourceSignature, Topics, whole_text
 from toprank.search.collections.folders import folder, json_lines, text_files_in
 from toprank.search.collections.judgments import read_judgments
 from toprank.search.collections.python_docs import PYTHON_DOCS, python_docs
@@ -54,12 +54,12 @@ def read(
     return collection if fields is None else collection.only(list(fields))
 
 
-def changed(stamp: Stamp) -> bool:
+def changed(signature: SourceSignature) -> bool:
     """Whether what was read is not as it was: files came, went or were written since."""
-    path = Path(stamp.path)
+    path = Path(signature.path)
     try:
-        files = [path / name for name in stamp.names] if stamp.names else text_files_in(path)[0]
-        return Stamp.of(path, files, every=not stamp.names).digest != stamp.digest
+        files = [path / name for name in signature.names] if signature.names else text_files_in(path)[0]
+        return SourceSignature.from_files(path, files, whole_folder=not signature.names).digest != signature.digest
     except OSError:
         return True
 
@@ -114,7 +114,7 @@ def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
             "…}'). To index text files, name their folder.",
             path=path,
         )
-    return Collection(path.stem, ids, texts, stamp=Stamp.of(path.parent, [path]))
+    return Collection(path.stem, ids, texts, signature=SourceSignature.from_files(path.parent, [path]))
 
 
 def _of_folder(path: Path) -> Collection:
@@ -143,7 +143,9 @@ def _judged_folder(path: Path) -> Collection | None:
         topics = read_topics(files.queries[0])
         judgments, notes = _judgments(files.judgments, topics)
     ids = list(chain.from_iterable(part.ids for part in parts))
-    return Collection(path.resolve().name, ids, fields, topics, judgments, notes, Stamp.of(path, files.documents))
+    return Collection(
+        path.resolve().name, ids, fields, topics, judgments, notes, SourceSignature.from_files(path, files.documents)
+    )
 
 
 class _Files(NamedTuple):

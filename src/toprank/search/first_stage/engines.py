@@ -15,7 +15,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import UnknownNameError
 from toprank.search.storage import IndexFolder
 
-MOST_WORDS = 64
+MAX_QUERY_WORDS = 64
 """Words of a query that an engine looks for: of a longer one the rarest. Features count all."""
 _HOMES = {"sqlite": "toprank.search.first_stage.sqlite", "tantivy": "toprank.search.first_stage.tantivy"}
 ENGINES = tuple(_HOMES)

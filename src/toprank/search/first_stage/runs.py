@@ -12,13 +12,13 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.trec import Run, write_run
 from toprank.errors import DataError
-from toprank.fusion.combining import K
-from toprank.search.collections.collection import few
+from toprank.fusion.combination import RRF_K
+from toprank.search.collections.collection import preview
 from toprank.search.documents import Documents
 from toprank.search.first_stage.engines import Hits
 
 
-class RunPool:
+class FusedRuns:
     """The candidates of queries by their ids: the documents of all runs, in the order of their reciprocal ranks.
 
     Documents that are not in the index are left out.
@@ -48,7 +48,7 @@ class RunPool:
         gains: dict[int, float] = {}
         for rows, _ in lists:
             for rank, row in enumerate(rows.tolist(), 1):
-                gains[row] = gains.get(row, 0.0) + 1.0 / (K + rank)
+                gains[row] = gains.get(row, 0.0) + 1.0 / (RRF_K + rank)
         best = sorted(gains, key=lambda row: (-gains[row], row))[:k]
         return Hits(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
 
@@ -69,8 +69,8 @@ def check_documents(runs: Mapping[str, Run], ids: Sequence[str]) -> None:
     for name, run in runs.items():
         if known.isdisjoint(run.document_ids.tolist()):
             raise DataError(
-                f"No document of the run '{name}' is in the collection: the run names {few(run.document_ids)}, the "
-                f"collection {few(ids)}. Are the ids spelled alike?"
+                f"No document of the run '{name}' is in the collection: the run names {preview(run.document_ids)}, the "
+                f"collection {preview(ids)}. Are the ids spelled alike?"
             )
 
 

@@ -1,4 +1,4 @@
-"""`Ballots`: the score and rank that each of several runs gives to every pair of a query and a document."""
+"""`QueryRuns`: the score and rank that each of several runs gives to every pair of a query and a document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toprank.errors import DataError, FormatError
 
 
 @dataclass(frozen=True, eq=False)
-class Ballots:
+class QueryRuns:
     """Query q has the pairs ``offsets[q]:offsets[q + 1]``; tables have a row for each pair and a column for each run.
 
     Attributes:
@@ -35,8 +35,8 @@ class Ballots:
     ranks: IntArray
 
     @classmethod
-    def of(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
-        """Make ballots of runs by name, from the best `depth` documents of each query and run."""
+    def from_runs(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
+        """Make query_runs of runs by name, from the best `depth` documents of each query and run."""
         checked = {str(name): _run(str(name), run) for name, run in runs.items()}
         if len(checked) < 2:
             raise DataError(f"Fusion needs at least two runs, not {len(checked)}.")
@@ -64,7 +64,7 @@ class Ballots:
         return np.repeat(np.arange(len(self.qids)), np.diff(self.offsets))
 
     @property
-    def there(self) -> npt.NDArray[np.bool_]:
+    def is_retrieved(self) -> npt.NDArray[np.bool_]:
         """Whether each run has each document."""
         return self.ranks > 0
 

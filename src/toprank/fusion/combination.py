@@ -18,33 +18,33 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.fusion.ballots import Ballots
-from toprank.fusion.normalizing import normalized
+from toprank.fusion.normalization import normalize
+from toprank.fusion.query_runs import QueryRuns
 
-K = 60.0
+RRF_K = 60.0
 """Of ``rrf``, as Cormack, Clarke & Büttcher chose it."""
 _ROWS = 1 << 20  # pairs of documents that are compared at a time
 
 
-def reciprocal_ranks(ballots: Ballots, k: float = K) -> FloatArray:
+def reciprocal_ranks(query_runs: QueryRuns, rrf_k: float = RRF_K) -> FloatArray:
     """Return 1 / (k + rank) of each document in each run; 0 if the run does not have it."""
-    return np.where(ballots.there, 1.0 / (k + ballots.ranks), 0.0)
+    return np.where(query_runs.is_retrieved, 1.0 / (rrf_k + query_runs.ranks), 0.0)
 
 
-def _borda(ballots: Ballots) -> FloatArray:
-    n = np.repeat(np.diff(ballots.offsets), np.diff(ballots.offsets))[:, None]
-    ranked = ballots.over_queries(np.add, ballots.there.astype(np.float64))
+def _borda(query_runs: QueryRuns) -> FloatArray:
+    n = np.repeat(np.diff(query_runs.offsets), np.diff(query_runs.offsets))[:, None]
+    ranked = query_runs.over_queries(np.add, query_runs.is_retrieved.astype(np.float64))
     # A run that does not answer a query at all has no say there.
-    points = np.where(ballots.there, n - (ballots.ranks - 1.0), (n - ranked + 1.0) / 2.0)
+    points = np.where(query_runs.is_retrieved, n - (query_runs.ranks - 1.0), (n - ranked + 1.0) / 2.0)
     total: FloatArray = np.where(ranked > 0, points, 0.0).sum(axis=1)
     return total
 
 
-def _condorcet(ballots: Ballots) -> FloatArray:
+def _condorcet(query_runs: QueryRuns) -> FloatArray:
     worst = np.iinfo(np.int64).max
-    ranks = np.where(ballots.there, ballots.ranks, worst)
+    ranks = np.where(query_runs.is_retrieved, query_runs.ranks, worst)
     out = np.zeros(len(ranks))
-    for first, last in zip(ballots.offsets[:-1].tolist(), ballots.offsets[1:].tolist(), strict=True):
+    for first, last in zip(query_runs.offsets[:-1].tolist(), query_runs.offsets[1:].tolist(), strict=True):
         own = ranks[first:last]
         step = max(1, _ROWS // len(own))
         for start in range(0, len(own), step):
@@ -58,28 +58,28 @@ def _condorcet(ballots: Ballots) -> FloatArray:
     return out
 
 
-_OF_SCORES: dict[str, Callable[[Ballots, FloatArray], FloatArray]] = {
+_SCORE_METHODS: dict[str, Callable[[QueryRuns, FloatArray], FloatArray]] = {
     "combsum": lambda _, scores: scores.sum(axis=1),
-    "combmnz": lambda ballots, scores: scores.sum(axis=1) * ballots.there.sum(axis=1),
-    "combmax": lambda ballots, scores: np.where(ballots.there, scores, -np.inf).max(axis=1),
-    "combmin": lambda ballots, scores: np.where(ballots.there, scores, np.inf).min(axis=1),
+    "combmnz": lambda query_runs, scores: scores.sum(axis=1) * query_runs.is_retrieved.sum(axis=1),
+    "combmax": lambda query_runs, scores: np.where(query_runs.is_retrieved, scores, -np.inf).max(axis=1),
+    "combmin": lambda query_runs, scores: np.where(query_runs.is_retrieved, scores, np.inf).min(axis=1),
 }
-OF_RANKS = ("rrf", "borda", "condorcet")
+RANK_METHODS = ("rrf", "borda", "condorcet")
 """Methods that look at ranks alone, and so need no normalization."""
-METHODS = ("rrf", *_OF_SCORES, "weighted", "borda", "condorcet", "learned")
+METHODS = ("rrf", *_SCORE_METHODS, "weighted", "borda", "condorcet", "learned")
 
 
-def combined(
-    ballots: Ballots, method: str, normalization: str, weights: Sequence[float] | None, k: float
+def combine(
+    query_runs: QueryRuns, method: str, normalization: str, weights: Sequence[float] | None, rrf_k: float
 ) -> FloatArray:
     """One score for every pair; `weights` of the runs are for ``weighted``."""
     if method == "rrf":
-        return np.asarray(reciprocal_ranks(ballots, k).sum(axis=1))
+        return np.asarray(reciprocal_ranks(query_runs, rrf_k).sum(axis=1))
     if method == "borda":
-        return _borda(ballots)
+        return _borda(query_runs)
     if method == "condorcet":
-        return _condorcet(ballots)
-    scores = normalized(ballots, normalization)
+        return _condorcet(query_runs)
+    scores = normalize(query_runs, normalization)
     if method == "weighted":
         return scores @ np.asarray(weights, dtype=np.float64)
-    return _OF_SCORES[method](ballots, scores)
+    return _SCORE_METHODS[method](query_runs, scores)
