@@ -142,7 +142,7 @@ def test_a_missing_value_stands_in_the_middle(few_rounds):
 
 def test_refusals_and_interrupts(few_rounds, monkeypatch):
     data = drawn(8, 1.0)
-    with pytest.raises(DataError, match="judge more"):
+    with pytest.raises(DataError, match="Judge more"):
         fit_blend(data.replace(labels=np.ones(data.n_documents)), "ndcg@10", [GOOD], 0, 1)
     labels, qid = np.tile([0, 0, 1, 0], 10), np.repeat(range(10), 4)
     alike = tr.RankingData(np.ones((40, 1)), labels, qid=qid, feature_names=[GOOD])

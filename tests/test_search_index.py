@@ -107,7 +107,7 @@ def _shared():
 
 def test_empty_and_huge_queries(folder):
     index = search.open(folder)
-    assert "has no words" in index.search("").note
+    assert "contains no words" in index.search("").note
     assert "stop words" in index.search("the of a").note
     assert index.search("xyzzy").note == "No document has any of the query's words."
     assert ids(index.search("filler words " * 100_000 + "wings")) == []  # beyond what anybody types
@@ -295,7 +295,7 @@ def test_a_forged_table_finds_no_documents_that_are_not_there(copied):
     meta = json.loads((copied / "index.json").read_text())
     meta["files"]["first_stage.sqlite"][0] = path.stat().st_size
     (copied / "index.json").write_text(json.dumps(meta))
-    with pytest.raises(FormatError, match="not there"):
+    with pytest.raises(FormatError, match="do not exist"):
         search.open(copied).search("wing")
 
 
@@ -329,7 +329,7 @@ def test_a_collection_that_changed(tmp_path):
         ({"first_stage": "sqlit"}, "did you mean 'sqlite'"),
         ({"fields": ["titel"]}, "did you mean 'title'"),
         ({"weights": {"titel": 2}}, "did you mean 'title'"),
-        ({"weights": {"title": -1}}, "weight of title"),
+        ({"weights": {"title": -1}}, "weight of field title"),
         ({"n_candidates": 0}, "n_candidates"),
         ({"first_stage": {}}, "at least one run"),
         ({"first_stage": []}, "at least one run"),
@@ -356,7 +356,7 @@ def test_runs_make_the_pool(tmp_path):
     row = dict(zip(data.feature_names, data.X[data.document_ids.tolist().index("a")].tolist(), strict=True))
     assert (row["one score"], row["one rank"]) == (3.0, 1.0)
     assert np.isnan(row["two score"])
-    with pytest.raises(DataError, match="not one of them"):
+    with pytest.raises(DataError, match="not among their queries"):
         index.search("wings")
     with pytest.raises(DataError, match="spelled alike"):
         search.index(TEXTS, tmp_path / "x.index", first_stage={"x": {"q": {"zzz": 1.0}}})

@@ -161,8 +161,8 @@ def _features(held_out: _HeldOutQueries, orders: Sequence[str]) -> list[_Member]
 
 
 def _linear(held_out: _HeldOutQueries, threads: int | None) -> _Member:
-    def fit(train: RankingData, l2: float, start: FloatArray | None = None) -> Any:
-        made = get(_LINEAR).make(l2=l2, start=start, metric=held_out.judge.name, threads=threads)
+    def fit(train: RankingData, l2: float, init: FloatArray | None = None) -> Any:
+        made = get(_LINEAR).make(l2=l2, init=init, metric=held_out.judge.name, threads=threads)
         return _finished(made.fit(train))
 
     def fit_path(train: RankingData, _: None) -> list[Any]:
