@@ -37,8 +37,8 @@ def test_a_result_speaks_the_one_vocabulary(kind):
 
 
 DRAWN = {
-    "Comparison", "ComparedModels", "ComparisonReport", "Drift", "Evaluation", "Explanation", "Importance", "LaunchReport",
-    "LogReport", "Propensities", "QueryExplanation", "Results", "ClickTrainingResult",
+    "Comparison", "ComparedModels", "ComparisonReport", "Drift", "Evaluation", "Explanation", "Importance",
+    "LaunchReport", "LogReport", "Propensities", "QueryExplanation", "Results", "ClickTrainingResult",
 }  # fmt: skip
 """Results whose page has a picture."""
 
