@@ -1,4 +1,4 @@
-"""What the features of the pool are worth: all default statistics of `tr.PoolFeatures` against none, settings fixed.
+"""Compare all default statistics of `tr.QueryContextFeatures` with none, at fixed settings.
 
     TOPRANK_DATA=... python benchmarks/pool.py [--sets MQ2008,OHSUMED,OHSUMED-null]
 
@@ -30,7 +30,7 @@ def main() -> None:
         for kind, ranker in RANKERS.items():
             plain, pooled = [], []
             for fold in folds:
-                pool = tr.PoolFeatures().fit(fold.train)
+                pool = tr.QueryContextFeatures().fit(fold.train)
                 with_pool = ranker.fit(pool.transform(fold.train)).predict(pool.transform(fold.valid))
                 pooled.append(tr.evaluate(np.array(with_pool), fold.valid).per_query["ndcg@10"])
                 plain.append(tr.evaluate(ranker.fit(fold.train).predict(fold.valid), fold.valid).per_query["ndcg@10"])

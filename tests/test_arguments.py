@@ -121,7 +121,7 @@ REFUSED = [
     (lambda: GRADED.calibration_curve(DATA, bins="5"), "bins must be a whole number of at least 1, not '5'"),
     (lambda: GRADED.calibration_curve(DATA, bins=0), "bins must be a whole number of at least 1, not 0"),
     (lambda: GRADED.calibration_curve(DATA, at_least=3), "at_least must be a whole number of at least 1 and below 3"),
-    (lambda: GRADED.calibration_curve(DATA.replace(labels=Y - 1.0)), "take data.keep(data.judged)"),
+    (lambda: GRADED.calibration_curve(DATA.replace(labels=Y - 1.0)), "take data.filter(data.judged)"),
     # trees
     (lambda: trees(learning_rate="x"), "learning_rate must be a positive number, not 'x'"),
     (lambda: trees(l2=[1, 2]), "l2 must be a number of at least 0, not [1, 2]"),

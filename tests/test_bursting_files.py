@@ -102,7 +102,7 @@ def test_the_line_of_a_score_that_is_none_is_told(tmp_path, monkeypatch, text, l
 
 
 def test_the_limit_of_a_line_is_what_it_says(tmp_path, monkeypatch):
-    monkeypatch.setattr(bytesource, "MOST_LINE", 1 << 20)
+    monkeypatch.setattr(bytesource, "MAX_LINE_BYTES", 1 << 20)
     for size, fits in ((1 << 20, True), ((1 << 20) + 1, False)):
         with gzip.open(tmp_path / "s.gz", "wb", 1) as stream:
             stream.write(b"1\n2\n" + b"0" * size)

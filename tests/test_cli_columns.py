@@ -368,7 +368,7 @@ def test_commands_that_train_say_what_to_do_about_unjudged_documents(holes):
         tr.write_scores(np.ones(n), "ones.scores")
         tr.write_scores(np.arange(n) + 2.0, "twos.scores")
         assert CHOOSE in refused(*arguments)
-    with pytest.raises(ToprankError, match=r"data\.keep\(data\.judged\).*np\.where\(data\.judged, data\.labels, 0\)"):
+    with pytest.raises(ToprankError, match=r"data\.filter\(data\.judged\).*np\.where\(data\.judged, data\.labels, 0\)"):
         tr.LinearRanker().fit(tr.read("train.txt"))
 
 
@@ -378,7 +378,7 @@ def test_training_under_a_rule_for_unjudged_documents(holes, rule):
         data = tr.read(name)
         if rule == "irrelevant":
             return data.replace(labels=np.where(data.judged, data.labels, 0))
-        return data.keep(data.judged) if rule == "condense" else data.select(data.queries.min(data.judged))
+        return data.filter(data.judged) if rule == "condense" else data.select(data.queries.min(data.judged))
 
     train, valid = under("train.txt"), under("valid.txt")
     expected = tr.grid_search("LeastSquares", train, valid).ranker

@@ -806,7 +806,7 @@ def files(tmp_path_factory, data):
     np.savetxt(folder / "new.scores", held.X[:, 1])
     for name, l2 in (("new", 1e-6), ("old", 100.0)):
         tr.LinearRanker("Squared", l2=l2).fit(held).save(folder / f"{name}.toprank")
-    return folder, held, tr.clicks.read(folder / "log.csv", carry="device")
+    return folder, held, tr.clicks.read(folder / "log.csv", metadata="device")
 
 
 def run(*arguments):

@@ -66,7 +66,7 @@ def now_share():
 
 def brought(scores, data, liked, k=2):
     """Clicks of a session on the top k, mean over queries and their devices: the sum of the definition."""
-    rank, share = ranks_of(scores, data), data.queries.spread(phones(data))
+    rank, share = ranks_of(scores, data), data.queries.broadcast(phones(data))
     looks = share * LOOKS["phone"][rank - 1] + (1 - share) * LOOKS["desktop"][rank - 1]
     return float(data.queries.sum(np.where(rank <= k, looks, 0.0) * (NOISE + (1 - NOISE) * liked)).mean())
 

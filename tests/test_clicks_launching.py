@@ -639,7 +639,7 @@ def test_what_changes_for_users_is_counted():
 
 def test_what_else_is_told():
     data, liked = world(1, 200)
-    data = data.replace(carried={"device": np.arange(200) % 2})
+    data = data.replace(metadata={"device": np.arange(200) % 2})
     new, old = (by_column(data, c) for c in (1, 0))
     log = served(data, liked, 4_000)
     log = replace(log, columns={**log.columns, "version": np.full(log.n_impressions, "abc", dtype=object)})

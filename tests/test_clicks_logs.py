@@ -55,7 +55,7 @@ def test_columns_that_are_named_read_back_and_weights_are_not_written(log, tmp_p
     more = replace(log, columns={"bm25": log.position / 2}, weights=np.full(log.n_sessions, 0.5))
     write(more, tmp_path / "log.parquet")
     assert read(tmp_path / "log.parquet").columns == {}
-    again = read(tmp_path / "log.parquet", carry="bm25")
+    again = read(tmp_path / "log.parquet", metadata="bm25")
     assert again.columns["bm25"].tolist() == (log.position / 2).tolist()
     assert again.weights is None
 
@@ -83,7 +83,7 @@ def given_as(log, form, folder):
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), words, st.integers(1, 6), st.booleans()), min_size=1, max_size=12),
     form=st.sampled_from(FORMATS),
-    carried=st.sampled_from(["whole", "fractions", "truth", "words"]),
+    metadata=st.sampled_from(["whole", "fractions", "truth", "words"]),
 )
 @settings(max_examples=150, deadline=None)
 def test_any_log_comes_back_from_any_form(rows, form, carried, tmp_path_factory):
@@ -196,7 +196,7 @@ def test_other_names_and_what_goes_along(log, tmp_path):
     with pytest.raises(DataError, match=r"No column looks like the query\. The columns are: session, words"):
         read(frame)
     given = {"query": "words", "document": "page", "position": "row", "click": "hit"}
-    found = read(frame, **given, carry=["device"], first_position=0)
+    found = read(frame, **given, metadata=["device"], first_position=0)
     assert plain(found) == plain(log)
     assert set(found.columns) == {"ranker", "explored", "device", "user"}
     with pytest.raises(DataError, match="counts from 0"):

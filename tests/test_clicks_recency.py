@@ -487,7 +487,7 @@ def test_the_least_propensity_goes_by_how_many_sessions_of_equal_weight_would_te
 def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bounds_too():
     data, before, _ = world(1, 40)
     half = (np.arange(40) % 3 > 0)[data.queries.document_query].astype(str)
-    data = data.replace(carried={"half": half})
+    data = data.replace(metadata={"half": half})
     log = steady(data, before, 900).top(2)  # what stands lower was never shown, of some queries
     some = np.arange(log.n_sessions) % 40 < 4
     log = log.select(some)

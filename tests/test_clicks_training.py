@@ -328,7 +328,7 @@ def test_networks_learn_from_labels_below_zero():
 def dcg_of(scores, data, liked):
     """The mean DCG of the rankings by what users like."""
     rank = np.empty(len(liked), dtype=int)
-    rank[ranking(scores, data.queries).order] = data.queries.places
+    rank[ranking(scores, data.queries).order] = data.queries.positions_in_query
     return float(data.queries.sum(liked / np.log2(rank + 2)).mean())
 
 
@@ -681,7 +681,7 @@ def test_positions_without_propensity_and_documents_without_features_are_counted
     data, _ = little(20)
     data = data.replace(document_ids=np.arange(data.n_documents).astype(str))
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5, exploration=1.0)
-    few = data.keep(np.arange(data.n_documents) % 5 != 2)
+    few = data.filter(np.arange(data.n_documents) % 5 != 2)
     done = train(LinearRanker("Squared"), log, few, "affine", [1, 0.6, 0, np.nan, 0.15])
     row = log.rows(few)[log.pair]
     at = log.position

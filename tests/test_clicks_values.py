@@ -120,7 +120,7 @@ def test_attributes_that_the_first_lines_do_not_have_are_read(tmp_path, place):
     )  # fmt: skip
     folder = served(tmp_path / "log", [*plain[:place], more, *plain[place:]], [])
     served(folder, [shown("y", ["a", "b"])], [], "b")  # of a replica that was not told to write features
-    log = tr.clicks.read(folder, carry=["price", "score", "device"])
+    log = tr.clicks.read(folder, metadata=["price", "score", "device"])
     at = log.session_ids[log.session] == "x"
     columns = {name: values[at].tolist() for name, values in log.columns.items()}
     assert columns["team"] == ["new", "old"]
@@ -135,12 +135,12 @@ def test_attributes_that_the_first_lines_do_not_have_are_read(tmp_path, place):
     assert log.columns["propensity"][~at].tolist() == [1.0] * 8
     assert not log.clicks.any()  # a log without events yet
     with pytest.raises(UnknownNameError, match="age"):
-        tr.clicks.read(folder, carry="age")
+        tr.clicks.read(folder, metadata="age")
 
 
 def test_score_is_what_was_ranked_by_also_where_a_feature_is_called_so(tmp_path):
     ours = shown("x", ["b", "a"], features={"score": [7.0, 8.0]}, scores=[1.5, 0.5])
-    log = tr.clicks.read(served(tmp_path / "log", [ours], []), carry="score")
+    log = tr.clicks.read(served(tmp_path / "log", [ours], []), metadata="score")
     assert log.columns["score"].tolist() == [1.5, 0.5]
 
 

@@ -395,15 +395,15 @@ def test_a_dask_frame_carries_columns_along_also_where_a_query_is_cut(two, mixed
     log = mixed.assign(device=np.where(mixed["qid"] % 2, "phone", "desk"), shown=np.arange(len(mixed)) % 10)
     frame = dask.dataframe.from_pandas(log, npartitions=4, sort=False)  # cuts queries at rows 225 and 675
     with pytest.warns(UserWarning, match="quer"):
-        placed = two.place(frame, carry=["device", "shown"])
+        placed = two.place(frame, metadata=["device", "shown"])
     parts = placed.rows.each(attrgetter("data"))
     assert placed.feature_names == ("price", "brand", "added")
     device = dict(zip(log["qid"], log["device"], strict=True))
     shown = {(row.qid, row.price): row.shown for row in log.itertuples()}
     for part in parts:
-        assert [device[qid] for qid in part.qids] == part.carried["device"].tolist()
+        assert [device[qid] for qid in part.qids] == part.metadata["device"].tolist()
         found = zip(part.qid.tolist(), part.X[:, 0].tolist(), strict=True)
-        assert [shown[one] for one in found] == part.carried["shown"].tolist()
+        assert [shown[one] for one in found] == part.metadata["shown"].tolist()
     assert sum(part.n_documents for part in parts) == len(mixed)
 
 

@@ -31,9 +31,9 @@ def run_of(seed, without=(), more=()):
 def folder(tmp_path, monkeypatch):
     """qrels.txt, and runs whose tags tell them apart."""
     monkeypatch.chdir(tmp_path)
-    write_qrels(Qrels.of(QRELS), "qrels.txt")
-    tr.write_run(Run.of(run_of(1), tag="bm25"), "a.run")
-    tr.write_run(Run.of(run_of(2, without=("q3", "q4")), tag="dense"), "b.run")
+    write_qrels(Qrels.from_source(QRELS), "qrels.txt")
+    tr.write_run(Run.from_source(run_of(1), tag="bm25"), "a.run")
+    tr.write_run(Run.from_source(run_of(2, without=("q3", "q4")), tag="dense"), "b.run")
     return tmp_path
 
 
@@ -60,7 +60,7 @@ def test_whatever_holds_runs_and_judgments_is_taken(folder):
         ({"a": "a.run", "b": Path("b.run")}, "qrels.txt"),
         ({"a": tr.read_run("a.run"), "b": tr.read_run("b.run")}, tr.read_qrels(Path("qrels.txt"))),
         ({"a": frame(a, "score"), "b": frame(b, "score")}, frame(QRELS, "relevance")),
-        ([("a", Run.of(a)), ("b", "b.run")], data),
+        ([("a", Run.from_source(a)), ("b", "b.run")], data),
     ):
         assert tr.compare(runs, qrels, "map", **FAST) == expected
 
@@ -181,7 +181,7 @@ def test_the_command(folder):
     complete = invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--complete", "--html", "r.html", "-q")
     assert "dense lacks 2 queries (q3, q4) of 12 judged; counted 0." in complete.stdout
     assert "dense lacks 2 queries" in Path("r.html").read_text()
-    tr.write_run(Run.of(run_of(3), tag="bm25"), "c.run")
+    tr.write_run(Run.from_source(run_of(3), tag="bm25"), "c.run")
     named = json.loads(invoked("compare", "--qrels", "qrels.txt", "a.run", "c.run", "--json").stdout)
     assert named["systems"] == ["a", "c"]
 

@@ -325,7 +325,7 @@ def test_a_category_is_one_feature_however_many_columns_it_has(name):
     a, b = query.X[0], query.X[1]
 
     def score(rows):
-        return ranker.predict(query.keep(np.arange(10) == 0).replace(X=rows))
+        return ranker.predict(query.filter(np.arange(10) == 0).replace(X=rows))
 
     close(ranker.contributions(query, ONE, OTHER).values[0], by_enumeration(score, a, b), 10)
     found = ranker.explain(data, 1, a=10, b=11)

@@ -32,7 +32,7 @@ def test_queries_reduce_like_a_loop(counts, data):
     assert queries.max(values).tolist() == [part.max() for part in lists]
     assert queries.min(values).tolist() == [part.min() for part in lists]
     np.testing.assert_allclose(queries.mean(values), [part.mean() for part in lists], rtol=1e-15)
-    assert queries.spread(range(len(counts))).tolist() == queries.document_query.tolist()
+    assert queries.broadcast(range(len(counts))).tolist() == queries.document_query.tolist()
     assert Counter(queries.document_query.tolist()) == dict(enumerate(counts))
 
 
@@ -93,7 +93,7 @@ def test_values_must_match_the_documents(values):
     with pytest.raises(DataError, match=r"values for 3 documents"):
         Queries([0, 3]).sum(values)
     with pytest.raises(DataError, match=r"values for 2 queries"):
-        Queries([0, 1, 3]).spread(values)
+        Queries([0, 1, 3]).broadcast(values)
 
 
 # Grades
@@ -102,7 +102,7 @@ def test_values_must_match_the_documents(values):
 @given(st.lists(st.one_of(st.sampled_from([0.0, 1.0, 2.0, 63.0, 64.0, 0.5, -1.0, np.nan, -0.0]), st.floats(-5, 300))))
 def test_grades_are_codes_of_the_labels(labels):
     labels = np.array(labels)
-    grades = Grades.of(labels)
+    grades = Grades.from_labels(labels)
     np.testing.assert_array_equal(grades.values[grades.codes], labels)
     assert (np.diff(grades.values[~np.isnan(grades.values)]) > 0).all()
     assert not np.isnan(grades.values[:-1]).any()
@@ -110,7 +110,7 @@ def test_grades_are_codes_of_the_labels(labels):
 
 def test_more_than_256_grades_need_wider_codes():
     labels = np.arange(300) / 2
-    np.testing.assert_array_equal(Grades.of(labels).codes, np.arange(300))
+    np.testing.assert_array_equal(Grades.from_labels(labels).codes, np.arange(300))
 
 
 # RankingData: shapes, parts, equality
@@ -136,7 +136,7 @@ def test_queries_are_selected_by_numbers_of_any_type(kind):
 
 def test_the_first_feature_id_is_kept_and_must_be_the_same_in_all_parts():
     data = RankingData(np.zeros((3, 1)), qid=[1, 2, 3], first_feature_id=0)
-    parts = [data.select([0]), data.select([2, 1]), data.keep([False, True, False]).replace(qids=[9])]
+    parts = [data.select([0]), data.select([2, 1]), data.filter([False, True, False]).replace(qids=[9])]
     assert {part.first_feature_id for part in (*parts, data.without_features(), concatenate(parts))} == {0}
     unknown = parts[1].replace(first_feature_id=None)
     assert concatenate([parts[0], unknown]).first_feature_id == 0
@@ -166,7 +166,7 @@ def test_whatever_is_made_of_data_knows_the_order_of_its_source(data, draw):
     order = draw.draw(st.permutations(range(given.n_queries)))
     part = given.select(order[: draw.draw(st.integers(1, len(order)))])
     mask = np.array(draw.draw(st.lists(st.booleans(), min_size=len(part), max_size=len(part))))
-    parts = [given, part] if not mask.any() else [given, part, part.keep(mask)]
+    parts = [given, part] if not mask.any() else [given, part, part.filter(mask)]
 
     def source_of(one):  # the rows of the text that are left, in their order; rows that were not moved are as they lie
         return rows_of_text(one) if given.source_rows is None else np.sort(rows_of_text(one))
@@ -186,7 +186,7 @@ def test_whatever_is_made_of_data_knows_the_order_of_its_source(data, draw):
 @pytest.mark.parametrize("regroup", [False, True])
 def test_values_for_other_rows_than_those_of_a_part_are_refused(values, regroup):
     data = RankingData(np.zeros((4, 1)), qid=["a", "b", "a", "b"] if regroup else list("aabb"))
-    part = data.keep([True, True, True, False])
+    part = data.filter([True, True, True, False])
     for method in (part.aligned, part.in_source_order):
         with pytest.raises(DataError, match=r"values for 3 documents; there must be one for each"):
             method(values)
@@ -238,9 +238,9 @@ def test_keep_drops_documents_and_empty_queries(data, draw):
     mask = np.array(draw.draw(st.lists(st.booleans(), min_size=len(data), max_size=len(data))))
     if not mask.any():
         with pytest.raises(DataError, match="No document is left"):
-            data.keep(mask)
+            data.filter(mask)
         return
-    kept = data.keep(mask)
+    kept = data.filter(mask)
     np.testing.assert_array_equal(kept.labels, data.labels[mask])
     assert kept.qid.tolist() == data.qid[mask].tolist()
     np.testing.assert_array_equal(_dense(kept.X), _dense(data.X)[mask])
@@ -506,7 +506,7 @@ def test_numbers_of_rows_beyond_64_bits_are_refused(name):
 @pytest.mark.parametrize("mask", [[True], [1, 0, 1], "all"])
 def test_bad_masks_are_refused(mask):
     with pytest.raises(DataError, match="mask of 3 booleans"):
-        small().keep(mask)
+        small().filter(mask)
 
 
 def test_replace_checks_again_and_knows_its_fields():
@@ -557,11 +557,11 @@ def test_nothing_one_dimensional_is_shared_with_the_caller():
         "query_weights": np.array([1.0, 2.0]), "document_ids": np.array(["a", "b", "c"]), "qids": np.array([7, 8]),
         "source_rows": np.array([0, 1, 2]),
     }  # fmt: skip
-    carried = {"device": np.array(["phone", "desk"]), "rank": np.array([1, 2, 3])}
-    data = RankingData(np.zeros((3, 1)), queries=Queries([0, 2, 3]), carried=carried, **given)
+    metadata = {"device": np.array(["phone", "desk"]), "rank": np.array([1, 2, 3])}
+    data = RankingData(np.zeros((3, 1)), queries=Queries([0, 2, 3]), metadata=metadata, **given)
     by_row = RankingData(np.zeros((3, 1)), given["y"], qid=given["positions"])
     before, grades = pickle.loads(pickle.dumps(data)), data.grades.values.tolist()
-    for array in (*given.values(), *carried.values()):
+    for array in (*given.values(), *metadata.values()):
         array[:] = array[::-1].copy() if array.dtype.kind != "f" else 0
         array[0] = array[-1]
     assert data.equals(before)

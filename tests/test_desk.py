@@ -203,11 +203,13 @@ def test_a_table_is_divided_by_query_and_its_rows_stay_as_they_are(folder, table
 
 
 def test_by_time_the_test_file_is_the_latest(folder, table):
-    said = invoked("split", "all.parquet", "-o", "out", "--qid", "session", "--by", "date").stderr
+    said = invoked("split", "all.parquet", "-o", "out", "--qid", "session", "--time-column", "date").stderr
     assert "out/vali.parquet: 6 queries, 60 documents" in said
     dates = [pd.read_parquet(f"out/{name}.parquet")["date"] for name in ("train", "vali", "test")]
     assert dates[0].max() < dates[1].min() <= dates[1].max() < dates[2].min()
-    invoked("split", "all.parquet", "-o", "two", "--qid", "session", "--by", "date", "--fractions", "0.8,0.2", "-q")
+    invoked(
+        "split", "all.parquet", "-o", "two", "--qid", "session", "--time-column", "date", "--fractions", "0.8,0.2", "-q"
+    )
     assert sorted(path.name for path in (folder / "two").iterdir()) == ["test.parquet", "train.parquet"]
     assert pd.read_parquet("two/test.parquet")["date"].min() == table["date"].max() - pd.Timedelta(5, "D")
 
@@ -245,8 +247,8 @@ def test_text_and_stored_copies_are_divided(tmp_path, suffix):
 def test_what_cannot_be_divided_is_said(folder):
     for words, given in (
         ("--fractions takes numbers", ("--fractions", "many")),
-        ("--seed has no effect", ("--by", "date", "--seed", "1")),
-        ("--stable has no effect", ("--by", "date", "--stable")),
+        ("--seed has no effect", ("--time-column", "date", "--seed", "1")),
+        ("--stable has no effect", ("--time-column", "date", "--stable")),
     ):
         assert words in invoked("split", "all.parquet", "-o", "out", "--qid", "session", *given, status=2).output
     for fractions in ([1.0], [0.25] * 4):
@@ -264,7 +266,7 @@ def test_what_cannot_be_divided_is_said(folder):
 
 def test_other_labels_leave_the_rows_as_they_are(table):
     data = tr.RankingData.from_frame(table, features=["age", "bm25"], label="rating", qid="session")
-    assert data.rows_moved
+    assert data.was_regrouped
     scores = tr.LinearRanker().fit(data).predict(data)
     strict = data.replace(labels=np.where(data.labels == 2, 1.0, 0.0))
     expected = tr.evaluate(scores.copy(), strict, "map", order="data").mean

@@ -65,7 +65,7 @@ def test_models_see_their_training_units_alone_and_predictions_come_in_the_order
 def test_units_that_no_round_holds_out_have_no_prediction():
     fold = np.where(np.arange(DATA.n_queries) < 4, -1, np.arange(DATA.n_queries) % 2)
     table = cross_fit(DATA, Division.folds(fold), lambda train, valid: None, lambda _, part: part.X).out_of_fold(DATA)
-    known = DATA.queries.spread(fold >= 0)
+    known = DATA.queries.broadcast(fold >= 0)
     assert np.array_equal(table[known], DATA.X[known])
     assert np.isnan(table[~known]).all()
 

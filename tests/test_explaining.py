@@ -433,7 +433,7 @@ def test_importance_against_a_loop(linear):
 def test_a_feature_that_is_constant_in_every_query_matters_only_across():
     data = small(3, missing=False)
     X = np.array(data.X)
-    X[:, 2] = data.queries.spread(np.arange(data.n_queries))
+    X[:, 2] = data.queries.broadcast(np.arange(data.n_queries))
     data = data.replace(X=X)
     ranker = few_trees().fit(data)
     within, across = (

@@ -126,13 +126,13 @@ def test_stable_parts_have_their_shares_as_chance_has_it():
 
 
 def test_what_cannot_be_stable_is_refused(tmp_path):
-    data = RankingData(np.zeros((3, 1)), np.zeros(3), qid=range(3), carried={"day": [1, 2, 3]})
+    data = RankingData(np.zeros((3, 1)), np.zeros(3), qid=range(3), metadata={"day": [1, 2, 3]})
     with pytest.raises(DataError, match=r"none of 3 queries falls into part number .* leave stable out"):
         split(data, (0.998, 0.001, 0.001), stable=True)
     with pytest.raises(DataError, match="By time a query goes by its date"):
-        split(data, (0.5, 0.5), by="day", stable=True)
+        split(data, (0.5, 0.5), time_column="day", stable=True)
     with pytest.raises(DataError, match="By time a query goes by its date"):
-        folds(data, 1, by="day", stable=True)
+        folds(data, 1, time_column="day", stable=True)
     with pytest.raises(DataError, match="brings its own folds; stable=True"):
         folds(tmp_path, stable=True)
 

@@ -28,7 +28,7 @@ from foreign_models import (
     xgboost_model,
 )  # fmt: skip
 from support import invoked
-from toprank.data.encoding import UnknownLevelsWarning
+from toprank.data.encoding import UnknownCategoriesWarning
 from toprank.errors import DataError, FormatError
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.foreign.ranker import ImportedLinearRanker
@@ -158,7 +158,7 @@ def test_xgboost_levels_that_it_cut_off_itself(tmp_path):
     codes = frame.assign(b=frame["b"].cat.codes)
     for suffix in ("json", "ubj"):
         model.save_model(tmp_path / f"m.{suffix}")
-        with pytest.warns(UnknownLevelsWarning, match="cut off the levels of 'b'"):
+        with pytest.warns(UnknownCategoriesWarning, match="cut off the levels of 'b'"):
             ranker = tr.load(tmp_path / f"m.{suffix}")
         np.testing.assert_array_equal(ranker.predict(codes), model.predict(frame))
 

@@ -189,8 +189,8 @@ def test_an_object_column_of_mixed_types_is_refused():
     assert from_frame(frame, features=["h"]).X.tolist() == [[3], [4]]
     with pytest.raises(DataError, match=r"'f' plays the role 'qid' and must hold .* text, not object of int, str"):
         from_frame(frame, qid="f", features=["h"])
-    with pytest.raises(DataError, match="'g' is to be carried along, but holds complex128"):
-        from_frame(frame, carry="g", features=["h"])
+    with pytest.raises(DataError, match="'g' is to be metadata, but holds complex128"):
+        from_frame(frame, metadata="g", features=["h"])
 
 
 # Values

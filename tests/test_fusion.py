@@ -73,7 +73,7 @@ def test_condorcet_is_the_order_of_majorities_where_there_is_one():
         runs = some_runs(seed, n_queries=2, n_documents=6)
         fused = as_dict(fuse(runs, "condorcet"))
         for qid, scores in fused.items():
-            ranks = [Run.of({qid: run[qid]}) for run in runs.values()]
+            ranks = [Run.from_source({qid: run[qid]}) for run in runs.values()]
             place = [dict(zip(r.document_ids.tolist(), r.ranks().tolist(), strict=True)) for r in ranks]
             wins = dict.fromkeys(scores, 0.0)
             for a, b in itertools.permutations(scores, 2):
@@ -133,14 +133,14 @@ def test_weights_are_chosen_on_other_queries():
     assert len(fused.weights) == 5
     assert all(weights[0] >= 0.8 for weights in fused.weights)
     # Judgments turned over in one fold change what the others are scored by, and not their own scores.
-    query_runs, judgments = QueryRuns.from_runs(runs), Qrels.of(qrels)
+    query_runs, judgments = QueryRuns.from_runs(runs), Qrels.from_source(qrels)
     learning = FusionLearning("LambdaMART", "ndcg@10", 5)
     before = learned_weights(query_runs, judgments, "min-max", learning)
     data = tr.RankingData(np.zeros((len(query_runs.qids), 1)), qid=query_runs.qids)
     fold = next(iter(tr.folds(data, 5, seed=0)))
     mine = set(fold.test.qids.tolist())
     lied = {q: ({d: 1 - g for d, g in of.items()} if q in mine else of) for q, of in qrels.items()}
-    after = learned_weights(query_runs, Qrels.of(lied), "min-max", learning)
+    after = learned_weights(query_runs, Qrels.from_source(lied), "min-max", learning)
     own = np.isin(query_runs.qids[query_runs.query], list(mine))
     assert np.array_equal(before.scores[own], after.scores[own])
 
@@ -154,7 +154,7 @@ def test_a_learned_fusion_is_scored_by_other_folds():
     rng = np.random.default_rng(5)
     shuffled = {q: dict(zip(of, rng.permutation(list(of.values())).tolist(), strict=True)) for q, of in qrels.items()}
     blind = tr.evaluate_run(shuffled, fuse(runs, "learned", qrels=shuffled, ranker="LambdaMART"), "ndcg@10")
-    chance = tr.evaluate_run(shuffled, Run.of(runs["bad"]), "ndcg@10").mean["ndcg@10"]
+    chance = tr.evaluate_run(shuffled, Run.from_source(runs["bad"]), "ndcg@10").mean["ndcg@10"]
     assert abs(blind.mean["ndcg@10"] - chance) < 0.12
 
 

@@ -52,7 +52,7 @@ def table(n_queries=60, size=10, sellers=150, seed=0):
 
 
 FRAME = table()
-DATA = tr.RankingData.from_frame(FRAME, teacher="old_score", text=ROLES, carry=["judge"])
+DATA = tr.RankingData.from_frame(FRAME, teacher="old_score", text=ROLES, metadata=["judge"])
 TRAIN, TEST = tr.split(DATA, (0.7, 0.3))
 ROWS = FRAME[FRAME.qid.isin(TEST.qids)]
 
@@ -116,7 +116,7 @@ def test_columns_made_of_words_are_columns_like_any_others(name, fitted):
 
 
 def test_words_do_not_change_the_means_of_levels(fitted):
-    bare = TRAIN.replace(carried={"judge": TRAIN.carried["judge"]})
+    bare = TRAIN.replace(metadata={"judge": TRAIN.metadata["judge"]})
     assert bare.text is None
     [of_words], [alone] = (one.columns_.means for one in (fitted["linear"], RANKERS["linear"]().fit(bare)))
     assert of_words == alone
@@ -140,7 +140,8 @@ def test_documents_without_a_judgment_teach_nothing_of_levels():
     some = TRAIN.replace(labels=np.where(judged, TRAIN.labels, np.nan))
     ranker = tr.LinearRanker(losses.SoftmaxKL(), target_encoding=True).fit(some)
     [known], [expected] = (
-        one.columns_.means for one in (ranker, tr.LinearRanker("ListNet", target_encoding=True).fit(some.keep(judged)))
+        one.columns_.means
+        for one in (ranker, tr.LinearRanker("ListNet", target_encoding=True).fit(some.filter(judged)))
     )
     np.testing.assert_allclose(known.table, expected.table, rtol=1e-6)
     assert known.shrinkage == pytest.approx(expected.shrinkage)
@@ -151,8 +152,8 @@ def test_parts_and_copies_hold_everything(tmp_path):
     pieces = [DATA.select([3, 4]), DATA.select([0]), DATA.select([1])]
     assert tr.concatenate(pieces).equals(DATA.select([3, 4, 0, 1]))
     assert tr.concatenate(pieces).fingerprint == DATA.select([3, 4, 0, 1]).fingerprint
-    first = DATA.keep(np.arange(DATA.n_documents) % 2 == 0)
-    again = tr.RankingData.from_frame(FRAME.iloc[::2], teacher="old_score", carry=["judge"], like=DATA)
+    first = DATA.filter(np.arange(DATA.n_documents) % 2 == 0)
+    again = tr.RankingData.from_frame(FRAME.iloc[::2], teacher="old_score", metadata=["judge"], like=DATA)
     assert first.equals(again)
     for name in ("t.toprank-data", "t.parquet"):
         tr.write(DATA, tmp_path / name)
@@ -164,9 +165,9 @@ def test_parts_and_copies_hold_everything(tmp_path):
     others = [
         DATA.replace(teacher=None),
         DATA.replace(teacher=DATA.teacher + 1),
-        DATA.replace(carried=dict(DATA.carried)),
+        DATA.replace(metadata=dict(DATA.metadata)),
         DATA.replace(text={"query": "title", "document": ["search_term"]}),
-        DATA.replace(carried={**DATA.carried, "judge": np.full(DATA.n_queries, "ann")}, text=ROLES),
+        DATA.replace(metadata={**DATA.metadata, "judge": np.full(DATA.n_queries, "ann")}, text=ROLES),
         DATA.replace(encoding=None),
     ]
     assert len({DATA.fingerprint, *(one.fingerprint for one in others)}) == 1 + len(others)
@@ -191,9 +192,9 @@ def test_a_stored_copy_of_an_earlier_version_is_read(version, tmp_path):
     """Each of them said no more than it knew, in the words of today."""
     data = {
         1: tr.synthetic(n_queries=5, seed=0),
-        2: DATA.replace(encoding=None, teacher=None, carried={"a": DATA.qids}),
+        2: DATA.replace(encoding=None, teacher=None, metadata={"a": DATA.qids}),
     }
-    data |= {3: DATA.replace(teacher=None, carried={}), 4: DATA.replace(carried={})}
+    data |= {3: DATA.replace(teacher=None, metadata={}), 4: DATA.replace(metadata={})}
     path = tmp_path / "old.toprank-data"
     tr.write(data[version], path)
     meta = json.loads((path / "meta.json").read_text())

@@ -201,7 +201,7 @@ def test_systems_are_ordered_on_the_queries_that_both_judged():
 
 def judged_by(name, seed=0):
     data = tr.synthetic(n_queries=30, n_documents=6, seed=seed)
-    return data.replace(carried={"judge": np.full(data.n_documents, name)})
+    return data.replace(metadata={"judge": np.full(data.n_documents, name)})
 
 
 def test_a_shared_judge_is_told():
@@ -227,9 +227,9 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
         lines = [f"{q} 0 {d} {g}" for q, of in grades.items() for d, g in of.items()]
         (tmp_path / f"{name}.qrels").write_text("\n".join(lines) + "\n")
     for name, run in runs.items():
-        tr.write_run(tr.data.trec.Run.of(run, name), f"{name}.run")
+        tr.write_run(tr.data.trec.Run.from_source(run, name), f"{name}.run")
     judged_by("gpt").to_frame().to_parquet("train.parquet")
-    toprank("train", "train.parquet", "--carry", "judge", "--system", "ListNet", "-o", "good.toprank", "-q")
+    toprank("train", "train.parquet", "--metadata", "judge", "--system", "ListNet", "-o", "good.toprank", "-q")
     words = ["agreement", "human.qrels", "gpt.qrels", "--runs", "good.run", "fair.run", "-m", "ndcg@5,map", "-q"]
     told = toprank(*words, "--model", "good.toprank").stdout
     assert "against human" in told
@@ -248,7 +248,7 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
     assert "two runs" in toprank(*alike, status=2).stderr
     assert "given twice" in toprank("agreement", "human.qrels", "human.qrels", status=2).stderr
     judged_by("gpt", seed=1).to_frame().to_parquet("test.parquet")
-    warned = toprank("evaluate", "test.parquet", "good.toprank", "--carry", "judge", "-m", "ndcg@5").stderr
+    warned = toprank("evaluate", "test.parquet", "good.toprank", "--metadata", "judge", "-m", "ndcg@5").stderr
     assert "labels are of gpt" in warned
 
 

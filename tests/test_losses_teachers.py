@@ -93,7 +93,7 @@ def test_the_teacher_up_to_a_constant_for_each_query_is_the_minimum(loss):
     bound = loss.on(labels, QUERIES, teacher=t)
     rng = np.random.default_rng(0)
     best = t / getattr(loss, "temperature", 1.0) if isinstance(loss, losses.SoftLogistic) else t
-    least = bound.at(best + QUERIES.spread(rng.normal(size=len(QUERIES))))
+    least = bound.at(best + QUERIES.broadcast(rng.normal(size=len(QUERIES))))
     assert np.abs(least.grad).max() < 1e-14
     assert all(bound.at(best + 0.1 * rng.normal(size=len(t))).value > least.value for _ in range(20))
     if not isinstance(loss, losses.SoftLogistic):  # whose least is the targets' entropy
@@ -174,7 +174,7 @@ def test_a_teacher_goes_where_its_rows_go(taught, tmp_path, monkeypatch):
     data = taught.replace(teacher=rows.astype(float))
     assert data.select([3, 1]).teacher.tolist() == [*rows[slice(*data.queries.offsets[3:5])],
                                                     *rows[slice(*data.queries.offsets[1:3])]]  # fmt: skip
-    assert data.keep(rows % 2 == 0).teacher.tolist() == rows[rows % 2 == 0].tolist()
+    assert data.filter(rows % 2 == 0).teacher.tolist() == rows[rows % 2 == 0].tolist()
     assert tr.concatenate([data.select([5]), data.select([2])]).equals(data.select([5, 2]))
     assert all(len(part.teacher) == part.n_documents for part in tr.split(data))
     with pytest.raises(DataError, match="Some parts have teacher and some have not"):
@@ -281,7 +281,7 @@ class BoundGrowth(BoundLoss):
 
 def test_a_curvature_may_hold_on_to_the_gradient_that_its_loss_has_filled():
     labels, s, _, _ = drawn(11)
-    scale = QUERIES.spread(np.full(len(QUERIES), 1.0 / len(QUERIES)))
+    scale = QUERIES.broadcast(np.full(len(QUERIES), 1.0 / len(QUERIES)))
     _, diagonal = Mix(Growth(), "Squared", share=0.25).on(labels, QUERIES).derivatives(s)
     np.testing.assert_allclose(diagonal, (0.25 * np.exp(s) + 0.75 * 2.0) * scale)
     grad, diagonal = Gumbel(Growth(), samples=2, temperature=2.0).on(labels, QUERIES).derivatives(s)

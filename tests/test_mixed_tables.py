@@ -21,7 +21,7 @@ from toprank.cli.commands import app
 from toprank.data.concatenation import concatenate
 from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import FLOOR, Column, Encoding, UnknownLevelsWarning
+from toprank.data.encoding import MIN_CELLS, Column, Encoding, UnknownCategoriesWarning
 from toprank.data.frames import from_frame
 from toprank.data.frames.categories import ColumnsLeftOutWarning
 from toprank.errors import DataError, FormatError
@@ -163,7 +163,7 @@ def test_a_column_without_a_value_fits_whatever_type_its_library_gave_it(trees, 
 def test_a_category_that_was_empty_in_training_takes_any_category(frame):
     kinds = {"e": pd.Series([None] * len(frame), dtype="category"), "s": pd.Series([None] * len(frame), dtype="str")}
     ranker = tr.LinearRanker().fit(from_frame(frame.assign(**kinds)))
-    few = frame.head(FLOOR - 1)
+    few = frame.head(MIN_CELLS - 1)
     expected = tr.LinearRanker().fit(from_frame(frame)).predict(few)
     for later in ("x", 7, None):
         assert np.array_equal(ranker.predict(few.assign(e=later, s=later)), expected)
@@ -203,7 +203,7 @@ def test_trees_are_those_of_lightgbm_on_the_same_categories(frame, data):
 def test_trees_send_unseen_and_missing_levels_the_same_way_as_lightgbm(trees, frame):
     strange = frame.head(40).assign(brand="a brand that nobody knows")
     empty = frame.head(40).assign(brand=None)
-    with pytest.warns(UnknownLevelsWarning):
+    with pytest.warns(UnknownCategoriesWarning):
         scores = trees.predict(strange)
     assert np.array_equal(scores, trees.predict(empty))
     rows = from_frame(empty, like=trees).X
@@ -212,7 +212,7 @@ def test_trees_send_unseen_and_missing_levels_the_same_way_as_lightgbm(trees, fr
 
 
 def test_a_category_without_a_known_level_is_said_wherever_data_meet_a_model(tmp_path, trees, frame):
-    strange = frame.head(FLOOR).assign(brand=[name.upper() for name in (BRANDS * FLOOR)[:FLOOR]])
+    strange = frame.head(MIN_CELLS).assign(brand=[name.upper() for name in (BRANDS * MIN_CELLS)[:MIN_CELLS]])
     strange.to_csv(tmp_path / "new.csv", index=False)
     said = r"'brand' holds 'ACME', 'BORG', 'COLA'( and \d more)?, not 'acme', 'borg', 'cola' and 2 more"
     doors = [
@@ -224,10 +224,10 @@ def test_a_category_without_a_known_level_is_said_wherever_data_meet_a_model(tmp
         lambda: convert(tmp_path / "new.csv", tmp_path / "new.toprank-data", like=trees),
     ]
     for door in doors:
-        with pytest.warns(UnknownLevelsWarning, match=said) as caught:
+        with pytest.warns(UnknownCategoriesWarning, match=said) as caught:
             door()
         assert len(caught) == 1
-    trees.predict(strange.head(FLOOR - 1))  # a few products may all be new
+    trees.predict(strange.head(MIN_CELLS - 1))  # a few products may all be new
     trees.predict(strange.assign(brand=["acme", *strange["brand"][1:]]))
     trees.predict(strange.assign(brand=""))
 
@@ -305,7 +305,7 @@ def test_a_frame_with_labels_and_queries_apart_trains_the_same_model(frame, data
 
 def test_one_hot_gives_rare_levels_one_column_and_unknown_ones_none():
     levels = [f"l{i:02}" for i in range(4)]
-    codes = np.repeat([0.0, 1.0, 2.0, 3.0, np.nan], [FLOOR, FLOOR + 5, FLOOR - 1, 1, 3])
+    codes = np.repeat([0.0, 1.0, 2.0, 3.0, np.nan], [MIN_CELLS, MIN_CELLS + 5, MIN_CELLS - 1, 1, 3])
     encoding = Encoding((Column("c", "text", tuple(levels)), Column("x")))
     X = np.column_stack([codes, np.arange(len(codes))])
     wide = SeenColumns.from_counts(encoding, encoding.counts(X), lambda: X.mean(axis=0), sparse=False)
@@ -506,6 +506,6 @@ def test_warnings_point_to_the_line_that_asked():
     table = pd.DataFrame({"qid": [1] * 20, "label": [0, 1] * 10, "brand": ["x", "y"] * 10})
     with pytest.warns(ColumnsLeftOutWarning) as left_out:
         from_frame(table.assign(title=[f"t{row}" for row in range(20)]))
-    with pytest.warns(UnknownLevelsWarning) as unknown:
+    with pytest.warns(UnknownCategoriesWarning) as unknown:
         tr.LinearRanker("ListNet").fit(from_frame(table)).predict(table.assign(brand="z"))
     assert {one.filename for one in (*left_out, *unknown)} == {__file__}

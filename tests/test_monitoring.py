@@ -226,7 +226,7 @@ def test_the_expected_dcg_and_its_fall(calibrated, parts):
     assert still.new == pytest.approx(own.overall()[0])
     assert still.interval.low < 0 < still.interval.high
     best = calibrated.predict(new)
-    worst = new.keep(best <= np.quantile(best, 0.5))  # the better half of the documents is gone
+    worst = new.filter(best <= np.quantile(best, 0.5))  # the better half of the documents is gone
     fall = tr.monitor(calibrated, reference, worst)
     assert fall.expected_dcg.changed
     assert fall.expected_dcg.p <= 0.05 < still.p
@@ -371,7 +371,7 @@ def test_data_to_calibrate_on_are_read_before_the_training_and_under_its_rule(tm
     done = CliRunner().invoke(app, [*command, held_out, "--unjudged", "condense", "-q"])
     assert done.exit_code == 0, done.exception
     expected = tr.load(model)
-    expected.calibrate(tr.read(held_out).keep(labels >= 0))
+    expected.calibrate(tr.read(held_out).filter(labels >= 0))
     assert tr.load(model).calibration_ == expected.calibration_
     monkeypatch.setattr(training, "_train", None)  # after the training it would be too late
     missing = CliRunner().invoke(app, [*command, str(tmp_path / "none.txt")])

@@ -567,7 +567,7 @@ def test_the_command_tells_the_story(parts, short, tmp_path):
 
 def dated(data):
     days = np.datetime64("2024-01-01") + np.random.default_rng(0).permutation(data.n_queries)
-    return data.replace(carried={"day": days})
+    return data.replace(metadata={"day": days})
 
 
 def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
@@ -580,7 +580,7 @@ def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
     monkeypatch.setattr(PortfolioSearch, "run", noted)
     choice = tr.auto(dated(data), time_column="day", time_budget=60, seed=7)
     [(learned, judged, _)] = seen
-    assert learned.carried["day"].max() < judged.carried["day"].min()
+    assert learned.metadata["day"].max() < judged.metadata["day"].min()
     assert (learned.n_queries, judged.n_queries) == (36, 12)
     assert choice.n_held_out == 12
     assert "12 queries of 48, the latest by 'day', were held out to choose on" in choice.summary

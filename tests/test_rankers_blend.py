@@ -33,7 +33,7 @@ class Within(tr.LinearRanker):
     def predict(self, X, qid=None):
         assert isinstance(X, tr.RankingData)
         scores = super().predict(X)
-        return scores - X.queries.spread(X.queries.mean(scores))
+        return scores - X.queries.broadcast(X.queries.mean(scores))
 
 
 class Stopped(tr.LinearRanker):

@@ -210,7 +210,7 @@ def with_a_shared_effect(n_queries, shared, seed):
 
     data = tr.synthetic(n_queries=n_queries, n_documents=(1, 25), n_features=5, n_grades=3, noise=0.5, seed=seed)
     rng = np.random.default_rng(seed)
-    behind = np.sqrt(shared) * data.queries.spread(rng.normal(size=n_queries))
+    behind = np.sqrt(shared) * data.queries.broadcast(rng.normal(size=n_queries))
     behind += np.sqrt(1 - shared) * rng.normal(size=data.n_documents)
     labels = (behind[:, None] > ndtri(data.probabilities.cumsum(axis=1)[:, :-1])).sum(axis=1)
     return data, data.replace(labels=labels.astype(float))
@@ -335,7 +335,7 @@ def disguised(data, more):
         "permuted queries": data.select(rng.permutation(data.n_queries)),
         "permuted documents": scattered,
         "half of the queries": data.select(np.arange(0, data.n_queries, 2)),
-        "half of the documents": data.keep(np.arange(data.n_documents) % 2 == 0),
+        "half of the documents": data.filter(np.arange(data.n_documents) % 2 == 0),
         "in double precision": data.replace(X=data.X.astype(np.float64)),
         "sparse": data.replace(X=scipy.sparse.csr_array(data.X)),
         "and a query more": tr.concatenate([data, more.select([0])]),
@@ -380,7 +380,7 @@ def test_calibration_in_odd_corners(truth, loss, grade):
     np.testing.assert_allclose(P.sum(axis=1), 1.0)
     if grade is not None:
         assert P[:, int(grade)].mean() > 0.98  # almost sure, and short of certainty
-    single = test.keep(np.diff(np.concatenate([[-1], test.queries.document_query])) > 0)
+    single = test.filter(np.diff(np.concatenate([[-1], test.queries.document_query])) > 0)
     assert (single.queries.sizes == 1).all()
     beyond, whole = ranker.expected_dcg(single, k=1000), ranker.expected_dcg(single, k=None)
     np.testing.assert_array_equal([*beyond, *beyond.interval()], [*whole, *whole.interval()])

@@ -390,7 +390,7 @@ def test_refinement_solves_on_few_documents_and_comes_to_rest():
     assert (np.diff(ranker.active_) >= 0).all()
     active = loss.first_active(data.labels, data.queries)
     for _ in ranker.active_[1:]:
-        part = data.replace(document_weights=loss.active_weights(data.labels, data.queries, active)).keep(active)
+        part = data.replace(document_weights=loss.active_weights(data.labels, data.queries, active)).filter(active)
         ridge = tr.LinearRanker(losses.Squared(gain="exponential", max_grade=data.labels.max()), l2=1e-3)
         ridge.standardization_ = ranker.standardization_
         ridge.n_features_in_, ridge.training_ = 4, {}

@@ -488,7 +488,7 @@ def test_sparse_features_give_the_same_network(data, transform):
 def test_features_on_a_disk_give_the_same_network(data, tmp_path):
     np.save(tmp_path / "x.npy", data.X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    far = tr.RankingData.trusted(X=mapped, labels=data.labels, queries=data.queries, qids=data.qids)
+    far = tr.RankingData._from_validated(X=mapped, labels=data.labels, queries=data.queries, qids=data.qids)
     assert isinstance(far.X, np.memmap)
     np.testing.assert_array_equal(network().fit(far).predict(far), network().fit(data).predict(data))
 

@@ -342,7 +342,7 @@ def test_sparse_features_give_the_same_trees(data):
 
 
 def test_importances_are_shares_and_find_what_matters():
-    data = tr.synthetic(n_queries=100, n_features=6, irrelevant=4, noise=0.2, seed=0)
+    data = tr.synthetic(n_queries=100, n_features=6, n_irrelevant=4, noise=0.2, seed=0)
     importances = trees().fit(data).feature_importances_
     assert importances.sum() == pytest.approx(1.0)
     assert importances[:2].sum() > 0.8

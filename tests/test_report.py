@@ -193,7 +193,7 @@ def test_metric_by_cutoff_ends_at_the_metric(data, scores):
 
 
 def test_scores_by_grade_are_standardized_within_queries(data, scores):
-    shifted = {"good": scores["good"] * 5 + 100 * data.queries.spread(np.arange(data.n_queries))}
+    shifted = {"good": scores["good"] * 5 + 100 * data.queries.broadcast(np.arange(data.n_queries))}
     [plain], [moved] = spreads({"good": scores["good"]}, data, {"good": 0}), spreads(shifted, data, {"good": 0})
     np.testing.assert_allclose(moved.medians, plain.medians, atol=1e-9)
     assert list(plain.grades) == [f"{g:g}" for g in np.unique(data.labels)]

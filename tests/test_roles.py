@@ -40,7 +40,7 @@ def shop(seed=0):
     )
 
 
-ROLES = {"qid": "search_id", "label": "grade", "query_weight": "importance", "carry": ["device"]}
+ROLES = {"qid": "search_id", "label": "grade", "query_weight": "importance", "metadata": ["device"]}
 GIVEN = {**ROLES, "features": list(FEATURES)}
 
 
@@ -122,7 +122,7 @@ def test_a_ranker_reads_a_frame_like_its_training_data(fitted):
     assert again.n_queries == N_QUERIES
     assert np.array_equal(again.labels, frame["grade"])
     assert np.array_equal(again.query_weights, frame["importance"][::N_DOCUMENTS])
-    assert again.carried["device"].tolist() == frame["device"][::N_DOCUMENTS].tolist()  # one for each query
+    assert again.metadata["device"].tolist() == frame["device"][::N_DOCUMENTS].tolist()  # one for each query
     assert again.feature_names == FEATURES
     assert again.equals(tr.RankingData.from_frame(frame, like=data))
     assert again.equals(tr.RankingData.from_frame(frame, document_id="sku", **GIVEN))
@@ -135,11 +135,11 @@ def test_a_ranker_reads_a_frame_like_its_training_data(fitted):
 def test_given_roles_win_over_remembered_ones(fitted):
     ranker, _ = fitted
     frame = shop(1)
-    data = tr.RankingData.from_frame(frame, like=ranker, qid="query", label=False, query_weight=False, carry=())
+    data = tr.RankingData.from_frame(frame, like=ranker, qid="query", label=False, query_weight=False, metadata=())
     assert data.n_queries == frame["query"].nunique()
     assert not data.judged.any()
     assert data.query_weights is None
-    assert not data.carried
+    assert not data.metadata
 
 
 @pytest.mark.parametrize("ranker", [tr.LinearRanker("Squared"), tr.TreeRanker(n_trees=3, threads=1)])
@@ -181,7 +181,7 @@ def test_an_old_model_without_roles_reads_by_the_rule(fitted):
 
 
 TRAIN = (
-    "--qid", "search_id", "--label", "grade", "--query-weight", "importance", "--carry", "device",
+    "--qid", "search_id", "--label", "grade", "--query-weight", "importance", "--metadata", "device",
     "--features", ",".join(FEATURES), "-o", "m.toprank", "-q",
 )  # fmt: skip
 

@@ -316,7 +316,7 @@ def test_rows_of_other_columns_are_not_told_by_one_that_has_its_own_index():
     tr.RankingData(FRAME[FEATURES], y, qid=FRAME.qid)
     with pytest.raises(tr.ToprankError, match="X and qid have the same index in different orders"):
         tr.RankingData(FRAME[FEATURES], y, qid=FRAME.qid.iloc[::-1])
-    for beside in ({"document_ids": FRAME.document_id.iloc[::-1]}, {"carried": {"device": FRAME.f2.iloc[::-1]}}):
+    for beside in ({"document_ids": FRAME.document_id.iloc[::-1]}, {"metadata": {"device": FRAME.f2.iloc[::-1]}}):
         with pytest.raises(tr.ToprankError, match="have the same index in different orders"):
             tr.RankingData(FRAME[FEATURES], FRAME.label, qid=FRAME.qid, **beside)
 
@@ -393,7 +393,7 @@ def test_score_files_follow_the_source_file_also_through_a_stored_copy(tmp_path,
         kept = frame.drop(columns="score")
         kept.to_csv(file, index=False) if source.endswith("csv") else kept.to_parquet(file, index=False)
     read = tr.read(file, dtype=np.float64, **forced)
-    assert read.rows_moved
+    assert read.was_regrouped
     assert read.document_ids.tolist() == data.document_ids.tolist()
     copy = tmp_path / "copy.toprank-data"
     tr.write(read, copy)
@@ -430,7 +430,7 @@ def test_scattered_rows_are_grouped_unless_told_otherwise(tmp_path, regroup):
                 make()
         else:
             data = make()
-            assert data.rows_moved
+            assert data.was_regrouped
             assert data.qids.tolist() == list(dict.fromkeys(frame.qid))
             np.testing.assert_array_equal(data.labels, frame.label.to_numpy()[data.source_rows])
     with pytest.raises(tr.ToprankError, match="regroup must be True or False"):

@@ -108,7 +108,7 @@ def test_the_ranker_is_the_weighted_sum_of_the_members(fitted, factors, tmp_path
     by_hand = sum(
         factors[one.name] * (new.X[:, 0] if one.ranker is None else one.ranker.predict(new)) for one in members
     )
-    centered = [values - new.queries.spread(new.queries.mean(values)) for values in (scores, by_hand)]
+    centered = [values - new.queries.broadcast(new.queries.mean(values)) for values in (scores, by_hand)]
     scale = float(centered[0] @ centered[1] / (centered[1] @ centered[1]))
     assert scale > 0
     assert centered[0] == pytest.approx(scale * centered[1], abs=1e-6 * np.abs(centered[0]).max())

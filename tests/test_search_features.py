@@ -271,7 +271,7 @@ def test_the_commands(judged, tmp_path):
     (tmp_path / "queries.jsonl").write_text(
         "".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in queries.items())
     )
-    tr.data.trec.write_qrels(Qrels.of(qrels), tmp_path / "my.qrels")
+    tr.data.trec.write_qrels(Qrels.from_source(qrels), tmp_path / "my.qrels")
 
     def run(*words):
         done = CliRunner().invoke(app, ["search", *map(str, words)])

@@ -347,7 +347,7 @@ def test_refusals(options, said, tmp_path):
 
 
 def test_runs_make_the_pool(tmp_path):
-    write_run(Run.of({"q1": {"a": 3.0, "b": 2.0}, "q2": {"c": 1.0}}, "one"), tmp_path / "one.run")
+    write_run(Run.from_source({"q1": {"a": 3.0, "b": 2.0}, "q2": {"c": 1.0}}, "one"), tmp_path / "one.run")
     two = {"q1": {"c": 9.0, "b": 8.0, "nowhere": 7.0}}
     index = search.index(TEXTS, tmp_path / "x.index", first_stage={"one": str(tmp_path / "one.run"), "two": two})
     index = search.open(index.path)

@@ -28,7 +28,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
     (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in TEXTS.items()))
     (folder / "q.jsonl").write_text("".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in QUERIES.items()))
-    write_qrels(Qrels.of(WANTED), folder / "q.qrels")
+    write_qrels(Qrels.from_source(WANTED), folder / "q.qrels")
     np.save(folder / "documents.npy", DOCUMENTS)
     np.save(folder / "queries.npy", ASKED)
     np.save(folder / "one.npy", ASKED[0])

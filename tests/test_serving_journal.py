@@ -136,7 +136,7 @@ def test_device_and_surface_are_written_by_both_endpoints_and_read_as_contexts(f
         client.post("/v1/interleave", json=asked)
         for wrong in ("", 7, "x" * 65):
             refused(client.post("/v1/rank", json={**asked, "device": wrong}), 422, "device")
-    log = tr.clicks.read(tmp_path, carry="device")
+    log = tr.clicks.read(tmp_path, metadata="device")
     first = log.offsets[:-1]
     told = Counter(zip(log.columns["device"][first].tolist(), log.columns["surface"][first].tolist(), strict=True))
     assert told == {("phone", "app"): 1, ("desktop", "app"): 1, ("phone", "web"): 1}
@@ -146,9 +146,9 @@ def test_device_and_surface_are_written_by_both_endpoints_and_read_as_contexts(f
     with pytest.raises(DataError, match="have no device"):
         contexts_of(tr.clicks.read(tmp_path), "device")
     with pytest.raises(DataError, match="No list of the log has a device"):
-        tr.clicks.read(tmp_path / "without", carry=["device"])
+        tr.clicks.read(tmp_path / "without", metadata=["device"])
     with pytest.raises(UnknownNameError, match="column of the log called 'devise'; did you mean 'device'"):
-        tr.clicks.read(tmp_path, carry=["devise"])
+        tr.clicks.read(tmp_path, metadata=["devise"])
 
 
 # ---- events ----

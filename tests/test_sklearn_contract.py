@@ -136,12 +136,14 @@ def test_searches_with_weights_need_no_word_about_the_score(data, routing):
 
 def test_searches_validate_a_pipeline_with_weights_to_the_same_numbers(data, routing):
     weights = np.random.default_rng(0).uniform(0.5, 2.0, data.n_documents)
-    pipeline = make_pipeline(tr.PoolFeatures(["rank"]).set_output(transform="pandas"), tr.LinearRanker("Squared"))
+    pipeline = make_pipeline(
+        tr.QueryContextFeatures(["rank"]).set_output(transform="pandas"), tr.LinearRanker("Squared")
+    )
     grid = {"linearranker__l2": [1e-3, 10.0], "poolfeatures__keep": [True, False]}
     search = GridSearchCV(pipeline, grid, cv=GroupKFold(3), scoring=tr.make_scorer("map"), error_score="raise")
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid, sample_weight=weights)
     train, test = next(GroupKFold(3).split(data.X, groups=data.qid))
-    pool = tr.PoolFeatures(["rank"])
+    pool = tr.QueryContextFeatures(["rank"])
     wide = pool.fit_transform(data.X[train], qid=data.qid[train])
     ranker = tr.LinearRanker("Squared", l2=1e-3)
     ranker.fit(wide, data.labels[train], qid=data.qid[train], sample_weight=weights[train])

@@ -24,7 +24,7 @@ def data():
     made = tr.synthetic(n_queries=90, n_documents=(2, 12), seed=0)
     chance = np.random.default_rng(0)
     devices = np.repeat(["phone", "desk", "tv"], [45, 35, 10])
-    carried = {
+    metadata = {
         "device": chance.permutation(devices),
         "asked": chance.zipf(2.0, 90),
         "weight": np.ones(90),
@@ -32,7 +32,7 @@ def data():
         "one": np.zeros(90),
         "many": np.arange(90),
     }
-    return made.replace(carried=carried)
+    return made.replace(metadata=metadata)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_slices_partition_the_queries_and_their_means_add_up(rows, weighted):
     weights = np.arange(1, len(rows) + 1) if weighted else None
     queries = tr.Queries.from_sizes([2] * len(rows))
     made = tr.RankingData(
-        np.zeros((len(labels), 0)), labels, queries=queries, query_weights=weights, carried={"name": names}
+        np.zeros((len(labels), 0)), labels, queries=queries, query_weights=weights, metadata={"name": names}
     )
     whole = tr.evaluate(
         np.tile([1.0, 0.0], len(rows)), made, ["ndcg@10", "mrr"], weighted=weighted, convention="letor4"
@@ -77,7 +77,7 @@ def test_slices_partition_the_queries_and_their_means_add_up(rows, weighted):
 def test_head_queries_make_half_of_the_whole_and_one_value_less_does_not(values):
     asked = np.array(values)
     made = tr.RankingData(
-        np.zeros((len(asked), 0)), np.zeros(len(asked)), qid=range(len(asked)), carried={"asked": asked}
+        np.zeros((len(asked), 0)), np.zeros(len(asked)), qid=range(len(asked)), metadata={"asked": asked}
     )
     evaluation = tr.evaluate(np.zeros(len(asked)), made, "mrr", convention="letor4")
     if 2 * asked[asked > asked.min()].sum() < asked.sum():
@@ -96,7 +96,7 @@ def test_large_queries_are_told_from_small_ones(data):
     evaluation = tr.evaluate(data.X[:, 0], data, "ndcg@10")
     head = evaluation.slices("head:documents").codes == 0
     assert data.queries.sizes[head].min() > data.queries.sizes[~head].max()
-    weighed = data.replace(query_weights=data.queries.sizes.astype(float), carried={})
+    weighed = data.replace(query_weights=data.queries.sizes.astype(float), metadata={})
     again = tr.evaluate(data.X[:, 0], weighed, "ndcg@10").slices("head:weight")
     np.testing.assert_array_equal(again.codes == 0, head)
 
@@ -213,7 +213,7 @@ def test_values_that_are_known_are_sliced_by_one_value_for_each_query(data, scor
     evaluations = {name: tr.evaluate(values, data) for name, values in scores.items()}
     by_name = compare_values(evaluations, slice_by="device", **FEW)
     plain = {name: {"ndcg@10": list(of.per_query["ndcg@10"])} for name, of in evaluations.items()}
-    by_value = compare_values(plain, slice_by=data.carried["device"], **FEW)
+    by_value = compare_values(plain, slice_by=data.metadata["device"], **FEW)
     assert by_value.slices.differences == by_name.slices.differences
     with pytest.raises(tr.ToprankError, match="Nothing is known of these queries"):
         compare_values(plain, slice_by="device")
@@ -226,7 +226,7 @@ def test_values_for_each_query_fit_also_where_queries_are_dropped(data, scores):
     labels[data.queries.offsets[:-1][::9]] = -1
     some = data.replace(labels=labels)
     by_name = tr.compare(scores, some, slice_by="device", unjudged="drop", **FEW).slices
-    by_value = tr.compare(scores, some, slice_by=data.carried["device"], unjudged="drop", **FEW).slices
+    by_value = tr.compare(scores, some, slice_by=data.metadata["device"], unjudged="drop", **FEW).slices
     assert by_value.differences == by_name.differences
     assert sum(by_name.slices.sizes.values()) == 80
 
@@ -234,7 +234,7 @@ def test_values_for_each_query_fit_also_where_queries_are_dropped(data, scores):
 @pytest.mark.parametrize(
     ("by", "said"),
     [
-        ("devise", "no carried column called 'devise'; did you mean 'device'"),
+        ("devise", "no metadata column called 'devise'; did you mean 'device'"),
         ("shown", "differs within query"),
         ("one", "'one' is 0 for every query, so there is only one slice"),
         ("many", "90 different values, .* say 'head:many'"),
@@ -248,12 +248,12 @@ def test_what_does_not_slice_is_refused_in_a_sentence(data, scores, by, said):
 
 
 def test_data_that_carry_nothing_say_how_to_carry(data, scores):
-    with pytest.raises(tr.ToprankError, match=r"carry no column 'device' .* carry=\['device'\]"):
-        tr.compare(scores, data.replace(carried={}), slice_by="device", **FEW)
+    with pytest.raises(tr.ToprankError, match=r"carry no column 'device' .* metadata=\['device'\]"):
+        tr.compare(scores, data.replace(metadata={}), slice_by="device", **FEW)
 
 
 def test_missing_values_are_a_slice_of_their_own(data):
-    bare = data.replace(carried={"lang": [""] * 40 + ["de"] * 50, "age": [float("nan")] * 40 + [3.0] * 50})
+    bare = data.replace(metadata={"lang": [""] * 40 + ["de"] * 50, "age": [float("nan")] * 40 + [3.0] * 50})
     evaluation = tr.evaluate(data.X[:, 0], bare)
     assert evaluation.by_slice("lang").slices.sizes == {"(none)": 40, "de": 50}
     assert evaluation.by_slice("age").slices.sizes == {"3": 50, "(none)": 40}
@@ -272,8 +272,8 @@ def test_a_report_shows_the_slices(data, scores, tmp_path):
 
 def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kept = {"device": data.carried["device"], "day": np.arange(90)}
-    data.replace(carried=kept).to_frame().to_csv("log.csv", index=False)
+    kept = {"device": data.metadata["device"], "day": np.arange(90)}
+    data.replace(metadata=kept).to_frame().to_csv("log.csv", index=False)
     for name, values in scores.items():
         tr.write_scores(values, f"{name}.scores")
 
@@ -283,7 +283,7 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
         return result.output
 
     systems = ("good.scores", "first.scores", "--n-permutations", "100")
-    assert "queries: tv (10)." in output("compare", "log.csv", *systems, "--carry", "day", "--slice-by", "device")
+    assert "queries: tv (10)." in output("compare", "log.csv", *systems, "--metadata", "day", "--slice-by", "device")
     told = json.loads(output("compare", "log.csv", *systems, "--slice-by", "device", "--min-queries", "5", "--json"))
     assert told["slices"]["queries"] == {"desk": 35, "phone": 45, "tv": 10}
     assert told["slices"]["n_tests"] == 3
@@ -293,10 +293,12 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
     )
     assert "99 % interval" in surer
     assert "–" not in surer
-    output("convert", "log.csv", "log.toprank-data", "--carry", "day,device")
+    output("convert", "log.csv", "log.toprank-data", "--metadata", "day,device")
     told = json.loads(output("evaluate", "log.toprank-data", "good.scores", "--slice-by", "device", "--json"))
     assert told["by"] == "device"
-    folds = output("cv", "log.toprank-data", "--systems", "LeastSquares", "--by", "day", "--folds", "3", "--json")
+    folds = output(
+        "cv", "log.toprank-data", "--systems", "LeastSquares", "--time-column", "day", "--folds", "3", "--json"
+    )
     assert json.loads(folds)["datasets"]["log"]["folds"][2]["queries"] == {"train": 54, "valid": 18, "test": 18}
 
 
@@ -305,7 +307,7 @@ def test_an_experiment_compares_in_slices_of_its_pooled_queries(data, tmp_path):
     plain = tr.Experiment(data, ["LeastSquares", "ListNet"], **options).run()
     results = tr.Experiment(data, ["LeastSquares", "ListNet"], slice_by="device", **options).run()
     assert results.compare().differences == plain.compare().differences  # what is said of all queries stays
-    device = dict(zip(map(str, data.qids.tolist()), data.carried["device"].tolist(), strict=True))
+    device = dict(zip(map(str, data.qids.tolist()), data.metadata["device"].tolist(), strict=True))
     table = results.per_query.to_pydict()
     assert table["slice"] == [device[qid] for qid in table["qid"]]
     slices = results.slices()
@@ -358,9 +360,9 @@ def test_an_experiment_refuses_a_column_that_is_not_there_and_tells_of_one_that_
 
 def test_the_command_line_cross_validates_in_slices(data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tr.write(data.replace(carried={"device": data.carried["device"], "day": np.arange(90)}), "log.csv")
+    tr.write(data.replace(metadata={"device": data.metadata["device"], "day": np.arange(90)}), "log.csv")
     command = ["cv", "log.csv", "--systems", "LeastSquares,ListNet", "--folds", "3", "--quiet"]
-    done = CliRunner().invoke(app, [*command, "--slice-by", "device", "--carry", "day", "--html", "r.html"])
+    done = CliRunner().invoke(app, [*command, "--slice-by", "device", "--metadata", "day", "--html", "r.html"])
     assert done.exit_code == 0, done.output
     assert "By device:" in done.output
     assert "Results by slice" in (tmp_path / "r.html").read_text()

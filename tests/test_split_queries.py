@@ -105,10 +105,10 @@ def test_ids_have_hashes_of_their_own_whatever_stands_beside_them():
 
 
 def test_few_queries_are_kept_whole_and_many_as_a_sample():
-    few = KnownQueries.of(DATA.select(np.arange(100)))
+    few = KnownQueries.from_data(DATA.select(np.arange(100)))
     assert few.ids.whole
     assert len(few.ids.least) == 100
-    many = KnownQueries.of(DATA)
+    many = KnownQueries.from_data(DATA)
     assert (many.ids.whole, len(many.ids.least)) == (False, 128)
     places, told = many.places(DATA.qids)
     assert (places >= 0).sum() == told == 128

@@ -239,7 +239,7 @@ def test_verify_finds_sparse_indices_out_of_range(tmp_path):
     path = tmp_path / "s.toprank-data"
     bad = sparse.csr_matrix(np.eye(6, 3))
     bad.indices[0] = 7
-    write_store(RankingData.trusted(**{**vars(example()), "X": bad}), path)
+    write_store(RankingData._from_validated(**{**vars(example()), "X": bad}), path)
     refused(path, "damaged: .*indices", verify=True)
 
 

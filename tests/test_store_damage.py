@@ -284,7 +284,7 @@ def everything(dense):
         query_weights=np.ones(3),
         positions=np.arange(9),
         feature_names=list("abcd"),
-        carried={"device": ["phone", "desk", "tv"], "rank": np.arange(9), "date": np.arange(9).astype("M8[D]")},
+        metadata={"device": ["phone", "desk", "tv"], "rank": np.arange(9), "date": np.arange(9).astype("M8[D]")},
     )
     return data if dense else data.replace(X=sparse.csr_matrix(np.where(X > 0.5, X, 0)))
 

@@ -99,7 +99,7 @@ def test_evaluation_takes_no_part_of_the_features(both, monkeypatch, rule):
     kept = {
         "irrelevant": labels > -2,
         "condense": labels > -1,
-        "drop": data.queries.spread(data.queries.min(labels) > -1),
+        "drop": data.queries.broadcast(data.queries.min(labels) > -1),
     }
     expected = tr.evaluate(scores[kept[rule]], np.maximum(labels, 0)[kept[rule]], qid=data.qid[kept[rule]])
     assert value == expected.mean["ndcg@10"]

@@ -363,7 +363,7 @@ def test_copies_of_parts_become_the_copy_of_the_whole(tmp_path_factory, data, la
     borders = sorted({0, n, *draw.draw(st.lists(st.integers(1, n), max_size=3))})
     pieces = []
     for number, (first, last) in enumerate(pairwise(borders)):
-        some = data.keep((np.arange(n) >= first) & (np.arange(n) < last))
+        some = data.filter((np.arange(n) >= first) & (np.arange(n) < last))
         is_sparse = layout == "sparse" or (layout == "mixed" and number == 0)
         pieces.append(some.replace(X=csr_matrix(some.X)) if is_sparse else some)
     whole = data if layout == "dense" else data.replace(X=csr_matrix(data.X))

@@ -57,7 +57,7 @@ def one_query(probabilities, seed=0):
 )
 def test_any_setting_gives_distributions_and_grades(queries, documents, grades, truth, skew, noise, irrelevant, effect):
     data = synthetic(
-        queries, documents, 5, n_grades=grades, truth=truth, skew=skew, noise=noise, irrelevant=irrelevant,
+        queries, documents, 5, n_grades=grades, truth=truth, skew=skew, noise=noise, n_irrelevant=irrelevant,
         query_effect=effect,
     )  # fmt: skip
     smallest, largest = (documents, documents) if isinstance(documents, int) else documents
@@ -106,7 +106,7 @@ def test_linear_truth_is_linear_and_nonlinear_truth_is_not():
 
 
 def test_irrelevant_features_and_query_features_are_what_they_are_called():
-    data = synthetic(200, 20, 6, irrelevant=3, query_effect=2.0, dtype=np.float64)
+    data = synthetic(200, 20, 6, n_irrelevant=3, query_effect=2.0, dtype=np.float64)
     assert data.feature_names == ("effective_1", "effective_2", "query", "irrelevant_1", "irrelevant_2", "irrelevant_3")
     odds = np.log(data.probabilities[:, 1:].sum(axis=1) / data.probabilities[:, 0])
     slopes = np.linalg.lstsq(np.column_stack([data.X, np.ones(len(data))]), odds)[0][:6]
@@ -145,7 +145,7 @@ def test_parts_keep_their_probabilities():
         for qid, rows in zip(part.qids, part.queries, strict=True):
             whole = slice(*data.queries.offsets[[qid, qid + 1]])
             np.testing.assert_array_equal(part.probabilities[rows], data.probabilities[whole])
-    kept = data.keep(data.labels > 0)
+    kept = data.filter(data.labels > 0)
     np.testing.assert_array_equal(kept.probabilities, data.probabilities[data.labels > 0])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(data)).probabilities, data.probabilities)
     with pytest.raises(ValueError, match="read-only"):
@@ -238,9 +238,9 @@ def test_the_whole_list_and_its_length_agree():
         ({"skew": float("nan")}, "skew"),
         ({"n_documents": 0}, "n_documents"),
         ({"n_documents": (5, 4)}, "n_documents"),
-        ({"irrelevant": 10}, "10 irrelevant, none is left"),
-        ({"irrelevant": 9, "query_effect": 1}, "9 irrelevant and one for the query effect, none is left"),
-        ({"irrelevant": -1}, "-1 irrelevant"),
+        ({"n_irrelevant": 10}, "10 irrelevant, none is left"),
+        ({"n_irrelevant": 9, "query_effect": 1}, "9 irrelevant and one for the query effect, none is left"),
+        ({"n_irrelevant": -1}, "-1 irrelevant"),
         ({"dtype": int}, "float32 or float64"),
     ],
 )
@@ -280,7 +280,7 @@ def test_data_of_one_truth_seed_have_one_truth_whatever_their_seed_and_size(trut
     """The log-odds of P(y >= k) are (s(x) - t_k) / noise: a regression tells s and t to rounding."""
 
     def known(seed, n_queries, truth_seed):
-        kind = {"n_features": 5, "irrelevant": 1, "truth": truth, "query_effect": query_effect, "dtype": np.float64}
+        kind = {"n_features": 5, "n_irrelevant": 1, "truth": truth, "query_effect": query_effect, "dtype": np.float64}
         data = synthetic(n_queries, **kind, seed=seed, truth_seed=truth_seed)
         effective = 3 if query_effect else 4
         x, besides = data.X[:, :effective], data.X[:, effective : effective + (query_effect > 0)]

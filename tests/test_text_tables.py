@@ -66,9 +66,9 @@ every_ranker = pytest.mark.parametrize("ranker", rankers(), ids=lambda one: type
 def test_text_is_carried_and_no_feature():
     assert DATA.feature_names == ("price",)
     assert DATA.text.columns == ("search_term", "title", "description")
-    assert len(DATA.carried["search_term"]) == DATA.n_queries
-    assert "" in DATA.carried["description"].tolist()
-    assert "None" not in DATA.carried["description"].tolist()
+    assert len(DATA.metadata["search_term"]) == DATA.n_queries
+    assert "" in DATA.metadata["description"].tolist()
+    assert "None" not in DATA.metadata["description"].tolist()
 
 
 def test_a_query_beside_its_id_is_words_if_that_is_said() -> None:
@@ -107,12 +107,12 @@ def test_parts_keep_the_text():
     a, b = tr.split(DATA, (0.5, 0.5))
     joined = tr.concatenate([a, b])
     assert joined.text == DATA.text
-    assert sorted(joined.carried["title"].tolist()) == sorted(DATA.carried["title"].tolist())
+    assert sorted(joined.metadata["title"].tolist()) == sorted(DATA.metadata["title"].tolist())
     mask = np.arange(DATA.n_documents) % 2 == 0
-    assert DATA.keep(mask).carried["title"].tolist() == DATA.carried["title"][mask].tolist()
+    assert DATA.filter(mask).metadata["title"].tolist() == DATA.metadata["title"][mask].tolist()
     assert DATA.replace(labels=DATA.labels + 1).text == DATA.text
     assert pickle.loads(pickle.dumps(DATA)).equals(DATA)
-    other = DATA.replace(carried={**DATA.carried}, text={**ROLES, "language": "german"})
+    other = DATA.replace(metadata={**DATA.metadata}, text={**ROLES, "language": "german"})
     assert not other.equals(DATA)
     assert other.fingerprint != DATA.fingerprint
 
@@ -139,8 +139,8 @@ def test_a_query_column_may_be_the_query_id_too():
 def test_long_texts_cost_their_own_length():
     frame = FRAME.assign(title=["x " * 2_000_000, *FRAME.title[1:]])
     data = tr.RankingData.from_frame(frame, text=ROLES)
-    assert sum(map(len, data.carried["title"].tolist())) < 5_000_000
-    assert data.carried["title"].nbytes < 10_000
+    assert sum(map(len, data.metadata["title"].tolist())) < 5_000_000
+    assert data.metadata["title"].nbytes < 10_000
     assert np.isfinite(tr.LinearRanker("ListNet").fit(data).predict(data)).all()
 
 
@@ -170,16 +170,16 @@ def test_text_that_is_not_there_is_refused(text, said):
 
 def test_arrays_with_texts():
     columns = {name: FRAME[name] for name in ("search_term", "title", "description")}
-    data = tr.RankingData(FRAME[["price"]], FRAME.label, qid=FRAME.qid, carried=columns, text=ROLES)
+    data = tr.RankingData(FRAME[["price"]], FRAME.label, qid=FRAME.qid, metadata=columns, text=ROLES)
     assert data.equals(DATA)
     with pytest.raises(DataError, match="row 0 \\(counted from 0\\) holds a int: 7"):
-        tr.RankingData([[1.0]], [1], carried={"q": ["a"], "t": [7]}, text={"query": "q", "document": "t"})
-    with pytest.raises(ValueError, match="no carried column called 't'"):
-        tr.RankingData([[1.0]], [1], carried={"q": ["a"]}, text={"query": "q", "document": "t"})
+        tr.RankingData([[1.0]], [1], metadata={"q": ["a"], "t": [7]}, text={"query": "q", "document": "t"})
+    with pytest.raises(ValueError, match="no metadata column called 't'"):
+        tr.RankingData([[1.0]], [1], metadata={"q": ["a"]}, text={"query": "q", "document": "t"})
     with pytest.raises(DataError, match="cannot be written as UTF-8"):
-        tr.RankingData([[1.0]], [1], carried={"q": ["a"], "t": ["\ud800"]}, text={"query": "q", "document": "t"})
+        tr.RankingData([[1.0]], [1], metadata={"q": ["a"], "t": ["\ud800"]}, text={"query": "q", "document": "t"})
     several = tr.RankingData(
-        [[1.0], [2.0]], [1, 0], carried={"q": ["a", "b"], "t": ["a", "b"]}, text={"query": "q", "document": "t"}
+        [[1.0], [2.0]], [1, 0], metadata={"q": ["a", "b"], "t": ["a", "b"]}, text={"query": "q", "document": "t"}
     )
     with pytest.raises(DataError, match="a query has one text"):
         tr.LinearRanker("ListNet").fit(several)
@@ -258,11 +258,11 @@ def test_importance_sees_words():
 
 def test_the_columns_are_those_of_the_room_of_text():
     ranker = tr.LinearRanker("ListNet").fit(DATA)
-    titles, descriptions = DATA.carried["title"].tolist(), DATA.carried["description"].tolist()
+    titles, descriptions = DATA.metadata["title"].tolist(), DATA.metadata["description"].tolist()
     distinct = list(dict.fromkeys(zip(titles, descriptions, strict=True)))
     known = Statistics.fit({"title": [t for t, _ in distinct], "description": [d for _, d in distinct]})
     documents = known.encode({"title": titles, "description": descriptions})
-    queries = DATA.carried["search_term"].tolist()
+    queries = DATA.metadata["search_term"].tolist()
     expected = MatchFeatures(known).matrix(queries, documents, np.arange(len(titles)), DATA.queries.offsets)
     assert (ranker.translated(DATA).X[:, 1:] == expected).all()
 
@@ -562,7 +562,7 @@ def test_reports_of_comparisons_show_the_words():
     scores = {name: ranker.predict(only_text) for name, ranker in rankers.items()}
     content = tr.report.from_comparison(tr.compare(scores, only_text), only_text, scores, rankers=rankers)
     [part] = content.parts
-    assert part.query_name(3) == f"3: {only_text.carried['search_term'][3]}"
+    assert part.query_name(3) == f"3: {only_text.metadata['search_term'][3]}"
     assert part.documents.name_of(5).endswith(f": {FRAME.title[5]}")
     assert part.explained.importance is not None
     assert FRAME.search_term[FRAME.qid == int(part.explained.pair.query)].iloc[0] in part.explained.heading

@@ -25,12 +25,12 @@ def draw(rng, n_queries=300, longest=9):
     """Ragged queries with f_B ≥ 0 and f: independent, close to f_B, rounded (ties), or nearly level."""
     queries = Queries.from_sizes(rng.integers(1, longest + 1, n_queries))
     n = queries.n_documents
-    f_B = rng.gamma(0.7, size=n) * queries.spread(rng.choice([0.01, 1.0, 100.0], n_queries))
+    f_B = rng.gamma(0.7, size=n) * queries.broadcast(rng.choice([0.01, 1.0, 100.0], n_queries))
     f = np.select(
-        [queries.spread(rng.integers(0, 4, n_queries)) == kind for kind in range(3)],
+        [queries.broadcast(rng.integers(0, 4, n_queries)) == kind for kind in range(3)],
         [f_B + rng.normal(size=n), f_B * rng.uniform(0.2, 1.8, n), np.round(f_B + rng.normal(size=n))],
         # The cheapest way to a wrong order: all scores at the mean, with a nudge against the truth.
-        queries.spread(queries.mean(f_B)) - 1e-9 * f_B,
+        queries.broadcast(queries.mean(f_B)) - 1e-9 * f_B,
     )
     f_B = np.where(rng.random(n) < 0.2, np.round(f_B), f_B)
     return f, f_B, queries
@@ -123,7 +123,7 @@ def test_theorem2_holds_in_every_draw(p):
     rng = np.random.default_rng(10)
     for _ in range(15):
         f, f_B, queries = draw(rng)
-        f_B = f_B - queries.spread(rng.normal(size=len(queries)))  # negative Bayes scores are legal here
+        f_B = f_B - queries.broadcast(rng.normal(size=len(queries)))  # negative Bayes scores are legal here
         c = draw_discounts(rng)
         lost = theory.regret(f, f_B, queries, discounts=c)
         assert_bounded(lost, theory.theorem2_bound(f, f_B, queries, discounts=c, p=p), f_B, queries)
@@ -158,8 +158,8 @@ def draw_focus(rng, f, f_B, queries, k):
     order = np.lexsort((rng.random(len(f)), -f_B, queries.document_query))
     place = np.empty(len(f), dtype=int)
     place[order] = np.arange(len(f))
-    inside = (place - queries.spread(queries.offsets[:-1]) < k) | (rng.random(len(f)) < rng.random())
-    level = queries.spread(queries.max(np.where(inside, gamma * f_B, 0)))
+    inside = (place - queries.broadcast(queries.offsets[:-1]) < k) | (rng.random(len(f)) < rng.random())
+    level = queries.broadcast(queries.max(np.where(inside, gamma * f_B, 0)))
     f = np.where(inside | (rng.random(len(f)) < 0.5), f, level * (1 + 1e-9))
     return f, inside, float(gamma), float(u)
 
@@ -169,7 +169,7 @@ def test_theorem4_holds_in_every_draw(p):
     rng = np.random.default_rng(13)
     for _ in range(20):
         f, f_B, queries = draw(rng)
-        f_B = f_B - queries.spread(rng.normal(size=len(queries)))
+        f_B = f_B - queries.broadcast(rng.normal(size=len(queries)))
         c = draw_discounts(rng)
         f, K, gamma, u = draw_focus(rng, f, f_B, queries, np.count_nonzero(c))
         bound = theory.theorem4_bound(f, f_B, queries, K=K, gamma=gamma, u=u, discounts=c, p=p)
@@ -254,13 +254,13 @@ def test_a_search_for_the_worst_scores_approaches_the_bounds_and_never_passes_th
             ]
         )
 
-    f = queries.spread(queries.mean(f_B)) - 1e-3 * f_B
+    f = queries.broadcast(queries.mean(f_B)) - 1e-3 * f_B
     best = ratios(f)
     for step in range(400):
         trial = f + rng.normal(size=len(f)) * f_B.std() * rng.choice([0.3, 0.03, 0.003])
         found = ratios(trial)
         better = found[step % 2] > best[step % 2]
-        f, best = np.where(queries.spread(better), trial, f), np.where(better, found, best)
+        f, best = np.where(queries.broadcast(better), trial, f), np.where(better, found, best)
         assert (found <= 1 + 1e-12).all()
     # c_2 > 0 leaves Theorem 2 the factor (c_1 − c_2)/√(c_1² + c_2²) on a pair; Theorem 3 has none at m = 2.
     assert best[0].max() > 0.6

@@ -180,9 +180,9 @@ def test_what_is_written_is_read(tmp_path_factory, pairs, draw, suffix):
 
 
 def test_the_written_text(tmp_path):
-    write_qrels(Qrels.of({"a": {"x": 2, "y": 0.5}}), tmp_path / "qrels")
+    write_qrels(Qrels.from_source({"a": {"x": 2, "y": 0.5}}), tmp_path / "qrels")
     assert (tmp_path / "qrels").read_text() == "a 0 x 2\na 0 y 0.5\n"
-    write_run(Run.of({"a": {"x": 1, "y": 2}, "b": {"x": -0.25}}, tag="bm25"), tmp_path / "run")
+    write_run(Run.from_source({"a": {"x": 1, "y": 2}, "b": {"x": -0.25}}, tag="bm25"), tmp_path / "run")
     assert (tmp_path / "run").read_text() == "a Q0 x 2 1 bm25\na Q0 y 1 2 bm25\nb Q0 x 1 -0.25 bm25\n"
 
 
@@ -214,11 +214,11 @@ def test_ranks_follow_trec_eval():
     ],
 )
 def test_qrels_of_frames_and_dicts(frame):
-    qrels = Qrels.of(frame())
+    qrels = Qrels.from_source(frame())
     assert qrels.qids.tolist() == ["1", "1", "2"]
     assert qrels.document_ids.tolist() == ["x", "y", "x"]
     assert qrels.grades.tolist() == [1, 0, 2]
-    assert Qrels.of(qrels) is qrels
+    assert Qrels.from_source(qrels) is qrels
     with pytest.raises(ValueError, match="read-only"):
         qrels.grades[0] = 5
 
@@ -229,9 +229,12 @@ def test_qrels_of_frames_and_dicts(frame):
         (lambda: Qrels(["a", "a"], ["x", "x"], [1, 0]), "appears twice for query a"),
         (lambda: Qrels(["a", "a"], ["x"], [1, 0]), "1 document ids for 2"),
         (lambda: Run(["a"], ["x"], [np.nan]), "row 0 is nan"),
-        (lambda: Run.of({}), "no scores"),
-        (lambda: Qrels.of(5), "not int"),
-        (lambda: Qrels.of(pytest.importorskip("pandas").DataFrame({"qid": [1]})), "no column for the document"),
+        (lambda: Run.from_source({}), "no scores"),
+        (lambda: Qrels.from_source(5), "not int"),
+        (
+            lambda: Qrels.from_source(pytest.importorskip("pandas").DataFrame({"qid": [1]})),
+            "no column for the document",
+        ),
         (lambda: run_of([1.0], RankingData([[1.0]])), "no document ids"),
         (lambda: run_of([1.0], RankingData([[1.0]] * 2, document_ids=["a", "b"])), "1 scores for 2"),
         (lambda: run_of([np.inf], RankingData([[1.0]], document_ids=["a"])), "must be finite"),

@@ -805,13 +805,13 @@ def test_what_a_ranker_was_given_is_not_searched_unasked(parts):
 
 def dated(data):
     days = np.datetime64("2024-01-01") + np.random.default_rng(0).permutation(data.n_queries)
-    return data.replace(carried={"day": days})
+    return data.replace(metadata={"day": days})
 
 
 def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
     data = dated(parts[0])
     [(learned, judged, _)] = divide(data, None, seed=3, time_column="day").rounds
-    assert learned.carried["day"].max() < judged.carried["day"].min()
+    assert learned.metadata["day"].max() < judged.metadata["day"].min()
     assert judged.n_queries == round(data.n_queries / 5)
     tuned = tr.tune("LeastSquares", data, time_column="day", space=L2, n_trials=2, seed=3)
     assert tuned.evaluated_on == "7 queries held out of 36, the latest by 'day'"
@@ -823,10 +823,10 @@ def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, 
     assert division.is_folded
     later = None
     for learned, judged, _ in division.rounds:
-        assert learned.carried["day"].max() < judged.carried["day"].min()
-        assert later is None or judged.carried["day"].min() > later
-        later = judged.carried["day"].max()
-    assert later == data.carried["day"].max()
+        assert learned.metadata["day"].max() < judged.metadata["day"].min()
+        assert later is None or judged.metadata["day"].min() > later
+        later = judged.metadata["day"].max()
+    assert later == data.metadata["day"].max()
     assert sum(part.held_out.n_queries for part in division.rounds) == 27  # of four periods the first judges nothing
     tuned = tr.tune("LeastSquares", data, folds=3, time_column="day", space=L2, n_trials=2)
     assert tuned.evaluated_on == "27 queries in 3 folds by 'day'"

@@ -11,7 +11,7 @@ from toprank.rankers.base import Ranker
 
 CHANGE = {
     "toprank.experiment.running._Place": "where a run stands",
-    "toprank.data.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
+    "toprank.data.query_context.QueryContextFeatures": "an estimator of scikit-learn: fit gives it attributes",
     "toprank.serving.event_log._Open": "a file that grows",
 }
 """Records that change, with the reason; and rankers, whose `fit` swaps what they have learned."""

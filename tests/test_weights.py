@@ -39,7 +39,7 @@ def half(data):
 @quiet
 @pytest.mark.parametrize("name", LEARNERS)
 def test_labels_of_queries_that_weigh_nothing_change_nothing(data, half, name):
-    reverse = np.where(data.queries.spread(half) > 0, data.labels, data.labels.max() - data.labels)
+    reverse = np.where(data.queries.broadcast(half) > 0, data.labels, data.labels.max() - data.labels)
     scores = [
         LEARNERS[name].fit(data.replace(labels=labels, query_weights=half)).predict(data)
         for labels in (data.labels, reverse)

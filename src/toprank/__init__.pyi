@@ -22,8 +22,8 @@ from toprank.data.files import read as read
 from toprank.data.files import write as write
 from toprank.data.folds import folds as folds
 from toprank.data.folds import split as split
-from toprank.data.pool import PoolFeatures as PoolFeatures
 from toprank.data.queries import Queries as Queries
+from toprank.data.query_context import QueryContextFeatures as QueryContextFeatures
 from toprank.data.scores import read_scores as read_scores
 from toprank.data.scores import write_scores as write_scores
 from toprank.data.synthetic import synthetic as synthetic

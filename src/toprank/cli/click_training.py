@@ -66,7 +66,7 @@ def read_log(paths: list[Path], columns: LogColumns, context: list[str] | None =
     from toprank.clicks import read
 
     with common.progress(f"Reading {paths[0]} …"):
-        return read(paths if len(paths) > 1 else paths[0], carry=context or (), **columns.keywords)
+        return read(paths if len(paths) > 1 else paths[0], metadata=context or (), **columns.keywords)
 
 
 Context = Annotated[

@@ -238,7 +238,7 @@ def simulate(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
     users: Users,
-    read: Annotated[reading.ReadOptions, options.only("label", "qid", "document_id", "features", "carry")],
+    read: Annotated[reading.ReadOptions, options.only("label", "qid", "document_id", "features", "metadata")],
     seed: options.Seed = 0,
 ) -> None:
     """Show rankings to users who behave as a click model says, and log their clicks.

@@ -115,8 +115,8 @@ def reporting_inferred(options: Collection[str]) -> Iterator[None]:
     reported = set[tuple[str, Any]]()
 
     def report(roles: Roles) -> None:
-        new = tuple(keyword for keyword in roles.inferred if (keyword, roles.of(keyword)) not in reported)
-        reported.update((keyword, roles.of(keyword)) for keyword in new)
+        new = tuple(keyword for keyword in roles.inferred if (keyword, roles.column(keyword)) not in reported)
+        reported.update((keyword, roles.column(keyword)) for keyword in new)
         if new:
             ways = [_option(keyword) for keyword in new if _option(keyword) in options]
             remedy = f" ({', '.join(ways)} decide{'s' * (len(ways) == 1)} otherwise)" if ways else ""
@@ -272,14 +272,14 @@ def read_judgments(path: Path, options: Mapping[str, Any]) -> RankingData:
     return read_data(path, {**bare, **options})
 
 
-def carrying(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def with_metadata(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords of `toprank.read` by which a table also carries the column to slice or to split by, if any."""
     if by is None:
         return dict(options)
-    from toprank.data.files import carrying
+    from toprank.data.files import with_metadata
     from toprank.data.slices import columns_of
 
-    return carrying(file_format(path), columns_of(by), options)
+    return with_metadata(file_format(path), columns_of(by), options)
 
 
 def read_both(data: Path, valid: Path | None, options: Mapping[str, Any]) -> tuple[RankingData, RankingData | None]:

@@ -123,7 +123,7 @@ def compare(
     further: dict[str, Any]
     if compared.qrels is None:
         read_by = {
-            **common.carrying(compared.data, sliced.slice_by, options.keywords_of(read)),
+            **common.with_metadata(compared.data, sliced.slice_by, options.keywords_of(read)),
             "threads": running.threads,
         }
         documents, systems = _read_scored(compared, read_by, report=output.html is not None)
@@ -204,8 +204,8 @@ def _read_runs(qrels: Path, files: list[Path], read: dict[str, Any]) -> tuple[An
 
 def _write(result: Comparison, name: str, rankers: dict[str, Any], threads: int | None, html: Path) -> None:
     """Write the report."""
-    from toprank.data.typed import typed_command
+    from toprank.data.command_line import command_line
     from toprank.report import from_comparison, write_html
 
     with common.progress("Writing the report …"):
-        write_html(html, from_comparison(result, rankers=rankers, name=name, command=typed_command(), threads=threads))
+        write_html(html, from_comparison(result, rankers=rankers, name=name, command=command_line(), threads=threads))

@@ -65,11 +65,11 @@ def _advice(folder: Path, command: str) -> str:
 
 def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> None:
     import toprank as tr
-    from toprank.data.typed import typed_command
+    from toprank.data.command_line import command_line
     from toprank.evaluation.scores import evaluate_all_conventions
 
     title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
-    truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, irrelevant=20, noise=1.0, seed=seed)
+    truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, n_irrelevant=20, noise=1.0, seed=seed)
     for name, part in zip(("train", "vali", "test"), tr.split(truth, (0.1, 0.2, 0.7), seed=seed), strict=True):
         tr.write(part, folder / f"{name}.txt")
     train, valid, test = (tr.read(folder / f"{name}.txt", threads=threads) for name in ("train", "vali", "test"))
@@ -109,7 +109,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
         probabilities={"Bayes-optimal": probabilities},
         name="test.txt of the demo",
         title="toprank demo: six systems and the best possible ranking",
-        command=typed_command(),
+        command=command_line(),
         sources={"train.txt": train, "vali.txt": valid},
         threads=threads,
     )
@@ -121,7 +121,7 @@ def _optimal(truth: Any, test: RankingData) -> tuple[FloatArray, FloatArray]:
     """E[gain | x] and P(grade | x) of the test documents: the rows of the truth that belong to the test queries."""
     import numpy as np
 
-    rows = truth.queries.spread(np.isin(truth.qids, test.qids))
+    rows = truth.queries.broadcast(np.isin(truth.qids, test.qids))
     return truth.expected_gain()[rows], truth.probabilities[rows]
 
 

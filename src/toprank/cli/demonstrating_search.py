@@ -25,7 +25,7 @@ _SHOWN = 3  # documents of each
 def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> None:
     """Index the documentation, compare systems on it, train the best, and write a report."""
     import toprank as tr
-    from toprank.data.typed import typed_command
+    from toprank.data.command_line import command_line
 
     title("The documentation of this Python: docstrings of the standard library, read and indexed")
     with common.progress("Reading the standard library …"):
@@ -53,7 +53,7 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> N
         evaluation.comparison,
         name=index.name,
         title=f"toprank demo: searching the documentation of {index.name}",
-        command=typed_command(),
+        command=command_line(),
         threads=threads,
     )
     tr.report.write_html(report, _seen_from_the_leader(content))

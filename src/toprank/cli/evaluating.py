@@ -132,7 +132,7 @@ def _evaluate_scores(
     if grades.complete is not None or grades.max_documents is not None:
         raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
     name = check_rules(figures.metrics, figures.convention or "standard")
-    read = {**remembered(data, [scores]), **common.carrying(data, figures.slice_by, read), "threads": threads}
+    read = {**remembered(data, [scores]), **common.with_metadata(data, figures.slice_by, read), "threads": threads}
     documents = common.read_judgments(data, read)
     values = read_scores_of(scores, data, documents, read)
 

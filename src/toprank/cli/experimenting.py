@@ -43,7 +43,7 @@ class Cells:
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
     ] = "standard"
     folds: Annotated[int, typer.Option(min=3, help="Number of folds that a data file is divided into.")] = 5
-    by: Annotated[
+    time_column: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
@@ -198,11 +198,13 @@ def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
             if name not in datasets:
                 break
             name = f"{above.name}/{name}"
-        division = {"seed": seed} if cells.by is None else {"by": cells.by}  # the seed is the systems', too
+        division = (
+            {"seed": seed} if cells.time_column is None else {"time_column": cells.time_column}
+        )  # the seed is the systems', too
         if own:
-            divided = folds(path, by=cells.by, **read)
+            divided = folds(path, time_column=cells.time_column, **read)
         else:
-            divided = folds(path, cells.folds, **division, **common.carrying(path, cells.slice_by, read))
+            divided = folds(path, cells.folds, **division, **common.with_metadata(path, cells.slice_by, read))
         datasets[name] = divided if cells.unjudged is None else settled_folds(divided, cells.unjudged)
     return datasets
 

@@ -52,7 +52,7 @@ def explain(
     output: Annotated[options.Output, options.only("html", "json")],
     read: Annotated[
         reading.ReadOptions,
-        options.only("label", "features", "document_id", "carry", "missing", "layout", "regroup"),
+        options.only("label", "features", "document_id", "metadata", "missing", "layout", "regroup"),
     ],
     running: Annotated[options.Running, options.only("threads", "seed")],
 ) -> None:

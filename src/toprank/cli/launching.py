@@ -116,7 +116,7 @@ def launch_report(
     *candidates, served = loaded.values()
     *new_names, current_name = loaded
     click_log = read_log([models.log], columns, bias["context"])
-    keywords = common.carrying(models.data, decision.slice_by, options.keywords_of(read))
+    keywords = common.with_metadata(models.data, decision.slice_by, options.keywords_of(read))
     documents = _documents(models.data, keywords, candidates[0])
     further["current_data"] = _documents(models.data, keywords, served) if others_read else None
     past = None if decision.reference is None else _documents(decision.reference, keywords, candidates[0])

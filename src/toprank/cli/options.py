@@ -357,15 +357,15 @@ def keywords_of(read: ReadOptions) -> dict[str, Any]:
     """Return what was given, as `toprank.read` takes it.
 
     >>> from toprank.cli.reading import ReadOptions
-    >>> keywords_of(ReadOptions(label="clicks", qid="", features="bm25, age", carry=["day,device", "shop"]))
-    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age'], 'carry': ['day', 'device', 'shop']}
+    >>> keywords_of(ReadOptions(label="clicks", qid="", features="bm25, age", metadata=["day,device", "shop"]))
+    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age'], 'metadata': ['day', 'device', 'shop']}
     """
     chosen: dict[str, Any] = {}
     for field in fields(read):
         value = getattr(read, field.name)
         if value == field.default:
             continue
-        if field.name in ("features", "carry", "document_text"):
+        if field.name in ("features", "metadata", "document_text"):
             chosen[field.name] = _column_list(field.name, value)
         else:  # '': there is no such column
             chosen[field.name] = value.value if isinstance(value, StrEnum) else value or False

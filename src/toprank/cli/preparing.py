@@ -50,7 +50,7 @@ def check(
 
 _CONVERTED = (
     *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "teacher"),
-    *("features", "carry", "query_text", "document_text", "dtype", "n_features"),
+    *("features", "metadata", "query_text", "document_text", "dtype", "n_features"),
 )
 
 
@@ -138,7 +138,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 class SplitOptions:
     """How queries are split."""
 
-    by: Annotated[
+    time_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="A column of dates or numbers: the test file is the latest.")
     ] = None
     fractions: Annotated[
@@ -163,18 +163,18 @@ def split(
     For example:
 
     \b
-      toprank split log.parquet -o parts --by date
+      toprank split log.parquet -o parts --time-column date
       toprank split all.txt -o parts --fractions 0.8,0.2 --seed 1
       toprank split growing.parquet -o parts --stable
     """
     from toprank.data.splitting import split_file
 
     shares = options.numbers_of(parts.fractions, float, "--fractions takes numbers such as 0.6,0.2,0.2")
-    if parts.by is not None and (running.seed or parts.stable):
+    if parts.time_column is not None and (running.seed or parts.stable):
         idle = "--seed" if running.seed else "--stable"
-        raise typer.BadParameter(f"--by divides by time, so {idle} has no effect; leave one of them out.")
+        raise typer.BadParameter(f"--time-column divides by time, so {idle} has no effect; leave one of them out.")
     further: dict[str, Any] = {**options.keywords_of(read), "seed": running.seed, "threads": running.threads}
     with common.progress(f"Dividing {data} …"):
-        written = split_file(data, output, shares, by=parts.by, stable=parts.stable, **further)
+        written = split_file(data, output, shares, time_column=parts.time_column, stable=parts.stable, **further)
     for path, part in written.items():
         common.say(f"{path}: {part.n_queries:,} queries, {part.n_documents:,} documents")

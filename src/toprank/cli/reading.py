@@ -39,7 +39,7 @@ class ReadOptions:
     features: Annotated[
         str | None, _of_columns(metavar="A,B,...", help="Columns that are features, in this order.")
     ] = None
-    carry: Annotated[
+    metadata: Annotated[
         list[str] | None,
         _of_columns(metavar="A,B,...", help="Columns to keep for slices and splits by time, but not use as features."),
     ] = None
@@ -71,7 +71,7 @@ class ReadOptions:
     ] = None
 
 
-COLUMNS = ("label", "qid", "features", "document_id", "carry", "query_text", "document_text")
+COLUMNS = ("label", "qid", "features", "document_id", "metadata", "query_text", "document_text")
 """Which column is what: options of every command that reads data."""
 DOCUMENTS = (*COLUMNS, "missing", "layout", "regroup")
 WEIGHTS = ("weight", "query_weight")

@@ -13,7 +13,7 @@ import typer
 
 from toprank.cli import common, main, options, reading
 from toprank.cli.options import refuse_set, settings_of
-from toprank.data.typed import typed_command
+from toprank.data.command_line import command_line
 from toprank.errors import count_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def train(
         alike = common.read_alike(judged.calibrate, options.keywords_of(read), like=documents)
         to_calibrate = common.settle(alike, judged.unjudged)
     done = _trained(wanted, chosen, settings, (documents, held_out), judged, running)
-    done.ranker.training_ |= {"system": done.system, "convention": judged.convention, "command": typed_command()}
+    done.ranker.training_ |= {"system": done.system, "convention": judged.convention, "command": command_line()}
     if not done.cut_off:  # after Ctrl-C there is no time for this
         if to_calibrate is not None:
             done.ranker.calibrate(to_calibrate)
@@ -153,7 +153,7 @@ def read_to_learn(
     data: Path, valid: Path | None, time_column: str | None, unjudged: str | None, read: dict[str, Any]
 ) -> tuple[RankingData, RankingData | None]:
     """Read training and validation data under a rule for unjudged documents, with the column to split by."""
-    documents, held_out = common.read_both(data, valid, common.carrying(data, time_column, read))
+    documents, held_out = common.read_both(data, valid, common.with_metadata(data, time_column, read))
     return common.settle(documents, unjudged), None if held_out is None else common.settle(held_out, unjudged)
 
 

@@ -13,7 +13,7 @@ import typer
 from toprank.cli import common, options, reading
 from toprank.cli.options import refuse_set, settings_of, value_of
 from toprank.cli.training import TWICE, TrainedModel, check_judge, read_to_learn
-from toprank.data.typed import typed_command
+from toprank.data.command_line import command_line
 from toprank.errors import require_extra
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def tune(
     tuned.ranker.training_ |= {
         "system": chosen.name,
         "convention": search.convention,
-        "command": typed_command(),
+        "command": command_line(),
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.evaluated_on},
     }
     done = TrainedModel(

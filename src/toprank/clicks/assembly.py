@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from toprank.clicks.log import DEEPEST, TOLD_AGAIN, Array, ClickLog, Numbered, first_odd, numbered
 from toprank.compute import FloatArray, IntArray
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.errors import DataError, Remedy
 
 RowOf = Callable[[int], int]  # the row of the source for an index into an array
@@ -298,7 +298,7 @@ def exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], I
     sizes = pc.list_value_length(columns["document"]).fill_null(0)
     lengths = np.asarray(sizes.to_numpy(zero_copy_only=False), dtype=np.int64)
     parent = np.repeat(np.arange(len(lengths)), lengths)
-    rank = places_within(lengths) + 1
+    rank = positions_within(lengths) + 1
     if not is_list(columns["click"].type):
         raise DataError("Documents come in lists, and clicks do not: give a list of clicks for each list of documents.")
     impressions = {}

@@ -157,7 +157,7 @@ def _brought(
     worth = _per_click(log, data) if reward == "value" else None
     brought = {}
     for name, rank in ranks.items():
-        rows = np.flatnonzero((rank <= k) & data.queries.spread(in_log))
+        rows = np.flatnonzero((rank <= k) & data.queries.broadcast(in_log))
         rows = rows[np.lexsort((rank[rows], query[rows]))]
         session = np.cumsum(in_log)[query[rows]] - 1
         qids = np.asarray(data.qids)[query[rows]]

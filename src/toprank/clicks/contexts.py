@@ -107,7 +107,7 @@ class ContextCells:
             return
         order = np.lexsort((rows, log.position, log.session))
         rank = np.empty(log.n_impressions, np.int64)
-        rank[order] = log.sessions.places
+        rank[order] = log.sessions.positions_in_query
         query = session_query[log.session]
         used = (rank < deepest) & (query >= 0)
         key, cell = query[used] * deepest + rank[used], (rows * self.depth + log.position - 1)[used]

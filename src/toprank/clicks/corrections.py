@@ -349,11 +349,11 @@ def correct(
         if name == "dr":  # what is clipped is left to the regression
             assert predicted is not None
             numerator = numerator - slope * predicted[row] * count
-            floor = least * joined.queries.spread(joined.sessions)[row]
+            floor = least * joined.queries.broadcast(joined.sessions)[row]
     unit = 1 / np.maximum(divisor, floor)
     relevance = np.where(shown > 0, sums(row, numerator * unit, n), np.nan)
     if predicted is not None:
-        asked = joined.queries.spread(joined.sessions > 0)
+        asked = joined.queries.broadcast(joined.sessions > 0)
         relevance = np.where(asked, predicted + np.nan_to_num(relevance), np.nan)
     weight = np.zeros(len(known))
     weight[usable] = unit
@@ -433,7 +433,7 @@ def preferences(
     check_log(log)
     log, _ = recent(log, half_life, window)
     row = rows_of(log, data)
-    place = log.sessions.places
+    place = log.sessions.positions_in_query
     better, worse, clicked = [], [], []
     for up in range(1, int(place.max()) + 1):  # a click and the document so many places above it
         below = np.flatnonzero((place >= up) & log.clicks)

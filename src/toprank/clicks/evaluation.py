@@ -356,7 +356,7 @@ class JudgedRankers:
 
     def added(self, metric: str, one: str, other: str | None = None) -> FloatArray:
         """Return the weight of each document in the sum of a metric, or of a difference, over sessions."""
-        sessions: FloatArray = self.evidence.queries.spread(self.evidence.sessions)
+        sessions: FloatArray = self.evidence.queries.broadcast(self.evidence.sessions)
         return self.looks(metric, one, other) * sessions
 
     def gain(self, one: str, other: str, metric: str) -> Interval:

@@ -195,11 +195,11 @@ class Evidence:
         """Return the evidence on some queries of the data, by a mask; queries that the data lack stay."""
         mask = np.asarray(which, dtype=bool)
         kept = (self.data_query < 0) | mask[self.data_query]
-        return self._part(kept * 1.0)._on(self.data.select(mask), self.queries.spread(mask), mask)
+        return self._part(kept * 1.0)._on(self.data.select(mask), self.queries.broadcast(mask), mask)
 
-    def keep(self, documents: BoolArray) -> Evidence:
+    def filter(self, documents: BoolArray) -> Evidence:
         """Return the same sessions joined with some documents of the data, by a mask."""
-        return self._on(self.data.keep(documents), documents, self.queries.sum(documents) > 0)
+        return self._on(self.data.filter(documents), documents, self.queries.sum(documents) > 0)
 
     def _on(self, data: RankingData, rows: BoolArray, queries: BoolArray) -> Evidence:
         """Return the same sessions joined with a part of the data, by masks of its rows and queries."""
@@ -405,7 +405,7 @@ def out_of_fold_regression(evidence: Evidence, reward: str = "click") -> FloatAr
     part = evidence.data.replace(labels=known.labels, document_weights=looks, query_weights=None)
 
     def fit(train: RankingData, _: None) -> LinearRanker:
-        return LinearRanker(Squared(gain=None), l2=1e-3).fit(train.keep(np.asarray(train.document_weights) > 0))
+        return LinearRanker(Squared(gain=None), l2=1e-3).fit(train.filter(np.asarray(train.document_weights) > 0))
 
     done = cross_fit(part, Division.folds(fold), fit, lambda ranker, rest: np.clip(ranker.predict(rest), *ends))
     return np.nan_to_num(done.out_of_fold(part))

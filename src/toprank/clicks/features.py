@@ -33,7 +33,7 @@ class AttractionByFeatures:
         grouped, rows = rows_of_all(log, data, "attraction")
         known = np.zeros(grouped.n_documents, dtype=bool)
         known[rows] = True
-        self._data, self._place = grouped.keep(known), (np.cumsum(known) - 1)[rows]
+        self._data, self._place = grouped.filter(known), (np.cumsum(known) - 1)[rows]
 
     def __call__(self, part: FloatArray, whole: FloatArray) -> FloatArray:
         """σ(f) of each pair, of the f that fits part / whole best, weighted by the whole."""

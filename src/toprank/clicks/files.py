@@ -50,7 +50,15 @@ USUAL_NAMES = {
 }  # fmt: skip
 _NEEDED = ("query", "document", "click")
 _IDS = ("query", "document", "session")
-_OURS = ("ranker", "explored", "team", "arm", "share", "propensity", "version")  # what logs of ours carry
+_OURS = (
+    "ranker",
+    "explored",
+    "team",
+    "arm",
+    "share",
+    "propensity",
+    "version",
+)  # columns of the logs that toprank writes
 _CONTEXTS = ("device", "surface", "module")  # kept too: the doctor examines them
 _STRIP = 1 << 18
 
@@ -68,7 +76,7 @@ def read(
     user: Choice = None,
     value: Choice = None,
     values: str | Mapping[str, float | str] | None = None,
-    carry: str | Sequence[str] = (),
+    metadata: str | Sequence[str] = (),
     first_position: int = 1,
     format: str | None = None,
 ) -> ClickLog:
@@ -98,7 +106,7 @@ def read(
         values: of logs of events, what each kind counts, such as ``"click=1,cart=5,purchase=value"``: a number, or
             ``value`` for what the event says that it was worth. Their sum is the column ``value``. A return takes away
             what its purchase counted. Of the log of a service, what was bought counts unless this says otherwise.
-        carry: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
+        metadata: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
             ``share``, ``propensity`` and ``version`` are kept in any case, and so are ``device``, ``surface`` and
             ``module``. Of the log of a service,
             features that it was configured to write, and ``score``.
@@ -118,28 +126,28 @@ def read(
     choices: dict[str, Choice] = dict(zip(
         USUAL_NAMES, (query, document, position, click, session, dwell, time, user, value), strict=True
     ))  # fmt: skip
-    carry = (carry,) if isinstance(carry, str) else tuple(carry)
+    metadata = (metadata,) if isinstance(metadata, str) else tuple(metadata)
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
     if not all(isinstance(source, str | os.PathLike) for source in sources):
         tables = [table for source in sources for table in opened(source, format)]
-        return _read_tables(tables, choices, carry, first_position, values)
+        return _read_tables(tables, choices, metadata, first_position, values)
     with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
         if all(kind_of(file, format) == "yandex" for file in files):
             from toprank.clicks.yandex import read_yandex
 
-            _refuse_columns("Yandex' format", choices, carry)
+            _refuse_columns("Yandex' format", choices, metadata)
             _refuse_values(values)
             return read_yandex(files)
         tables = [table for file in files for table in opened(file, format)]
-        return _read_tables(tables, choices, carry, first_position, values)
+        return _read_tables(tables, choices, metadata, first_position, values)
 
 
 def _read_tables(
     tables: Sequence[LogRows],
     choices: Mapping[str, Choice],
-    carry: Sequence[str],
+    metadata: Sequence[str],
     first_position: int,
     values: str | Mapping[str, float | str] | None,
 ) -> ClickLog:
@@ -147,17 +155,17 @@ def _read_tables(
         from toprank.clicks.ubi import read_ubi
 
         served = all(table.served for table in tables)
-        _refuse_columns("User Behavior Insights", {**choices, "click": None}, () if served else carry)
-        return read_ubi(tables, choices["click"] or None, first_position, values, carry)
+        _refuse_columns("User Behavior Insights", {**choices, "click": None}, () if served else metadata)
+        return read_ubi(tables, choices["click"] or None, first_position, values, metadata)
     _refuse_values(values)
-    return _Strips(tables, choices, carry, first_position).log()
+    return _Strips(tables, choices, metadata, first_position).log()
 
 
-def _refuse_columns(format: str, choices: Mapping[str, Choice], carry: Sequence[str]) -> None:
+def _refuse_columns(format: str, choices: Mapping[str, Choice], metadata: Sequence[str]) -> None:
     """Refuse a choice of columns for a format that fixes them."""
     named = [role for role, choice in choices.items() if choice is not None]
-    leave_out = Remedy("{carry}.", "{context}.", carry=..., context=...)
-    if named or carry:
+    leave_out = Remedy("{metadata}.", "{context}.", metadata=..., context=...)
+    if named or metadata:
         raise DataError(
             f"The columns of {format} are fixed and cannot be chosen; leave out",
             remedy=Remedy(f"{{{named[0]}}}.", **{named[0]: ...}) if named else leave_out,
@@ -181,20 +189,20 @@ class _Strips:
     """The columns of tables that are one log, collected a strip of rows at a time."""
 
     def __init__(
-        self, tables: Sequence[LogRows], choices: Mapping[str, Choice], carry: Sequence[str], first_position: int
+        self, tables: Sequence[LogRows], choices: Mapping[str, Choice], metadata: Sequence[str], first_position: int
     ) -> None:
         self._tables, self._first = tables, first_position
         with tables[0].about():
             names = refuse_repeated(list(tables[0].schema.names))
-            for name in (*carry, *(choice for choice in choices.values() if choice)):
+            for name in (*metadata, *(choice for choice in choices.values() if choice)):
                 if name not in names:
                     raise UnknownNameError("column", name, names)
-            self._roles = _roles(names, choices, carry)
+            self._roles = _roles(names, choices, metadata)
             self._lists = is_list(tables[0].schema.field(self._roles["document"]).type)
             if "position" not in self._roles and not self._lists:
                 raise _no_column("position", names)
         kept = [name for name in names if name.lower() in (*_OURS, *_CONTEXTS) and name not in self._roles.values()]
-        self._columns = {name: name for name in (*kept, *carry)}
+        self._columns = {name: name for name in (*kept, *metadata)}
         self._columns |= {
             role: name for role, name in self._roles.items() if role in ("dwell", "time", "user", "value")
         }
@@ -265,9 +273,9 @@ class _Strips:
         return assembled(ids["query"], ids["document"], ids.get("session"), places, clicks, columns, left)
 
 
-def _roles(names: Sequence[str], choices: Mapping[str, Choice], carry: Sequence[str]) -> dict[str, str]:
+def _roles(names: Sequence[str], choices: Mapping[str, Choice], metadata: Sequence[str]) -> dict[str, str]:
     """Which column plays which role."""
-    taken = {choice for choice in choices.values() if choice} | set(carry)
+    taken = {choice for choice in choices.values() if choice} | set(metadata)
     roles: dict[str, str] = {}
     for role, choice in choices.items():
         if choice is not None:
@@ -343,8 +351,8 @@ def _values(column: Any, from_text: bool) -> Array:
 def write(log: ClickLog, path: PathLike) -> None:
     """Write a log as Parquet, Arrow or CSV by the suffix of `path`, whole or not at all.
 
-    `read` gives the same sessions; further columns than it keeps by itself are named in `carry`. Weights by age are not
-    written, and what was left out when the log was made is not either.
+    `read` gives the same sessions; further columns than it keeps by itself are named in `metadata`. Weights by age are
+    not written, and what was left out when the log was made is not either.
 
     >>> import tempfile
     >>> log = ClickLog.of(["a", "a"], ["x", "y"], [1, 2], [0, 1])
@@ -377,7 +385,7 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
     """Return a function from the first row of a strip to its impressions, as a record batch."""
     ids_of_roles = zip(_IDS, (log.qids, log.document_ids, log.session_names), strict=True)
     ids = {name: _as_arrow(name, column) for name, column in ids_of_roles}
-    carried = {name: _as_arrow(name, values) for name, values in log.columns.items()}
+    further = {name: _as_arrow(name, values) for name, values in log.columns.items()}
 
     def strip(start: int) -> Any:
         rows = slice(start, start + _STRIP)
@@ -385,7 +393,7 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
         places = {"session": session, "query": log.pair_query[pair], "document": pair}
         columns = {name: ids[name].take(pa.array(place)) for name, place in places.items()}
         columns |= {"position": pa.array(log.position[rows]), "click": pa.array(log.clicks[rows])}
-        columns |= {name: values.slice(start, _STRIP) for name, values in carried.items()}
+        columns |= {name: values.slice(start, _STRIP) for name, values in further.items()}
         (batch,) = pa.table(columns).combine_chunks().to_batches()  # of many words Arrow makes several arrays
         return batch
 

@@ -347,8 +347,8 @@ def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, score_order
     for side, scores in enumerate((a, b)):
         order = ranking(np.asarray(data.aligned(scores, score_order), dtype=np.float64), data.queries).order
         worth = np.empty(len(order))
-        worth[order] = 1 / (data.queries.places + 1.0) ** _FALL
-        whole = data.queries.spread(data.queries.sum(worth))[row]
+        worth[order] = 1 / (data.queries.positions_in_query + 1.0) ** _FALL
+        whole = data.queries.broadcast(data.queries.sum(worth))[row]
         above = np.cumsum(worth[row]) - worth[row]
         gone = above - np.repeat(above[log.offsets[:-1]], np.diff(log.offsets))
         chance[side] = worth[row] / np.maximum(whole - gone, 1e-300)

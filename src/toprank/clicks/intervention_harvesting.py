@@ -28,7 +28,7 @@ from toprank.clicks.log import (
 from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.display.pictures import Picture
 from toprank.display.record import Record, to_json
 from toprank.display.svg import WIDTH, Box, Scale, axes, marked_ticks, marker, path, tag
@@ -115,7 +115,7 @@ class _Harvest(NamedTuple):
         sizes = np.diff(begins)
         several = np.repeat(sizes, sizes)  # of each cell, the places of its pair
         first = np.repeat(np.arange(len(cell)), several)
-        second = np.repeat(begins[:-1], sizes)[first] + places_within(several)
+        second = np.repeat(begins[:-1], sizes)[first] + positions_within(several)
         both = first != second
         first, second = first[both], second[both]
         part = (1 / shown[first] + 1 / shown[second]) / (1 / counted[first] + 1 / counted[second])
@@ -346,7 +346,7 @@ def _keeps_its_places(log: ClickLog) -> bool:
     places are drawn by lot. Of each query the excess is summed; queries are independent.
     """
     sizes = np.diff(log.offsets)
-    u = log.sessions.places - np.repeat((sizes - 1) / 2, sizes)
+    u = log.sessions.positions_in_query - np.repeat((sizes - 1) / 2, sizes)
     squares = sums(log.pair_query, sums(log.pair, u, log.n_pairs) ** 2, log.n_queries)
     excess = squares - sums(log.query, u**2, log.n_queries)
     return bool(excess.sum() > _MIN_Z * np.sqrt((excess**2).sum()))

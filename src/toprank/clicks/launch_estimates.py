@@ -325,7 +325,7 @@ def _undecided_report(question: _Question, rivals: _Rivals, reason: str) -> Laun
     first, second = (
         np.where(of <= question.k, 1 / np.log2(of + 1), 0.0) for of in (rivals.ranks[name] for name in names)
     )
-    among = evidence.queries.spread(evidence.asked) & (shown == 0)
+    among = evidence.queries.broadcast(evidence.asked) & (shown == 0)
     return LaunchReport(
         metric=question.metric.name, estimator=question.estimator,
         estimates={of.name: (unknown, unknown, unknown) for of in question.corrections},
@@ -481,7 +481,7 @@ def _unseen_effect_bounds(
 ) -> tuple[float, float]:
     """Return how far the difference moves, down and up, if what was never shown is worth the least or most possible."""
     known, sessions = judged.policies.relevance[metric], judged.evidence.sessions
-    unseen, shares = known.shown == 0, judged.evidence.queries.spread(sessions / sessions.sum())
+    unseen, shares = known.shown == 0, judged.evidence.queries.broadcast(sessions / sessions.sum())
     weight = (judged.looks(metric, *names) * shares)[unseen]
     is_regressed = judged.correction.name == "dr"
     counted = np.nan_to_num(known.relevance)[unseen] if is_regressed else np.zeros(len(weight))
@@ -497,7 +497,7 @@ def _in_slices(
     Propensities are assumed to be exact.
     """
     evidence = judged.evidence
-    in_log, slices = evidence.asked, Sliceable.of(evidence.data).slices(by)
+    in_log, slices = evidence.asked, Sliceable.from_data(evidence.data).slices(by)
     codes, weights, gains = slices.codes[in_log], judged.policies.queries.weights, []
     each, sizes = _each(judged, names, metric), np.bincount(codes[codes >= 0], minlength=len(slices.names))
     level = 1 - (1 - confidence) / max(int((sizes >= MIN_QUERIES).sum()), 1)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData, check_data
-from toprank.data.queries import Queries, places_within
+from toprank.data.queries import Queries, positions_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 Array = npt.NDArray[Any]
@@ -212,7 +212,7 @@ class ClickLog:
             raise DataError(f"Choose sessions by numbers from 0 to {self.n_sessions - 1:,}, or a mask of as many.")
         sizes = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(self.offsets[chosen], sizes) + places_within(sizes)
+        rows = np.repeat(self.offsets[chosen], sizes) + positions_within(sizes)
         ids, weights = (None if values is None else values[chosen] for values in (self.session_ids, self.weights))
         return self.take(
             rows,
@@ -356,7 +356,7 @@ def unclicked(
         pair=rows,
         pair_query=data.queries.document_query,
         document_ids=np.asarray(data.document_ids),
-        position=places_within(sizes) + 1,
+        position=positions_within(sizes) + 1,
         clicks=np.zeros(len(rows), dtype=bool),
         columns=columns,
     )

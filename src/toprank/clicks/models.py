@@ -212,7 +212,7 @@ class ClickModel(ABC):
         """Return how surprised the model is at each rank; with ``given=True``, it knows the clicks above."""
         with np.errstate(divide="ignore"):
             surprise = -np.log2(_happened(self.chances(log, given=given), log))
-        rank = log.sessions.places
+        rank = log.sessions.positions_in_query
         return Perplexity(2 ** (np.bincount(rank, surprise) / np.bincount(rank)))
 
     @property

@@ -131,7 +131,7 @@ def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
     """The rank of each document among those of its query, from 1."""
     ranked = ranking(scores, data.queries)
     rank = np.empty(len(scores), dtype=np.int64)
-    rank[ranked.order] = data.queries.places + 1
+    rank[ranked.order] = data.queries.positions_in_query + 1
     return rank
 
 
@@ -147,8 +147,8 @@ def policy_value(queries: LoggedQueries, metric: Metric, ranks: IntArray, known:
         weights, always = _clicks_at_ranks(queries, queries.curves, metric, np.where(within, ranks, 0))
     judged = np.where(np.isfinite(known.relevance), known.relevance, 0.0)
     values = data.queries.sum(weights * judged + always)[asked]
-    looks = weights * data.queries.spread(queries.sessions)
-    return PolicyValue(values, weights, known, looks, within & data.queries.spread(asked))
+    looks = weights * data.queries.broadcast(queries.sessions)
+    return PolicyValue(values, weights, known, looks, within & data.queries.broadcast(asked))
 
 
 def _clicks_at_ranks(
@@ -157,7 +157,7 @@ def _clicks_at_ranks(
     """Return α and β of each document at its rank; 0 for documents below the depth of the metric, whose rank is 0."""
     data, within = queries.data, ranks > 0
     lists = np.minimum(data.queries.sizes, metric.depth or 0)
-    shared = data.queries.spread(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
+    shared = data.queries.broadcast(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
     slope, trust = curves.at_ranks(
         log=queries.log, session_queries=lambda: session_queries(queries.log, data),
         query=data.queries.document_query, ranks=np.maximum(ranks, 1), deepest=int(lists.max()), metric=metric.name,

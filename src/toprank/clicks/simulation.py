@@ -14,7 +14,7 @@ from toprank.clicks.models import ClickModel
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData, check_data
-from toprank.data.queries import Queries, places_within
+from toprank.data.queries import Queries, positions_within
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
@@ -114,7 +114,7 @@ def _lists(
     query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
     ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < share
     sizes = np.minimum(data.queries.sizes, k)
-    session, place = np.repeat(np.arange(sessions), sizes[query]), places_within(sizes[query])
+    session, place = np.repeat(np.arange(sessions), sizes[query]), positions_within(sizes[query])
     shown = _explored(place, session, sizes[query], explored, way, rng)
     rows = np.stack(lists)[ranker[session], (np.cumsum(sizes) - sizes)[query][session] + shown]
     columns = {"ranker": np.array(names)[ranker[session]], "explored": explored[session]}
@@ -202,7 +202,7 @@ def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tu
     lists = []
     for column in columns:
         ranked = ranking(np.asarray(data.aligned(column, order), dtype=np.float64), data.queries, k)
-        lists.append(ranked.order[places_within(np.diff(ranked.starts)) < k])
+        lists.append(ranked.order[positions_within(np.diff(ranked.starts)) < k])
     return names, lists
 
 

@@ -20,7 +20,15 @@ import pyarrow as pa
 from pyarrow import json as reader
 
 from toprank.clicks.log import TORN
-from toprank.data.bytesource import MOST_LINE, PathLike, head_of, open_bytes, os_errors, plain_name, promised_format
+from toprank.data.bytesource import (
+    MAX_LINE_BYTES,
+    PathLike,
+    head_of,
+    open_bytes,
+    os_errors,
+    plain_name,
+    promised_format,
+)
 from toprank.data.frames.arrow import table_of
 from toprank.data.frames.layout import Layout, unreadable
 from toprank.data.roles import Roles
@@ -263,7 +271,7 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
         yield line, block
 
 
-def line_blocks(path: PathLike, longest: int = MOST_LINE) -> Iterator[tuple[int, Any]]:
+def line_blocks(path: PathLike, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, Any]]:
     """Whole lines of a file, some megabytes of them at a time, and the number of the first."""
     text, line = open_bytes(path), 1
     for first, last in text.pieces(_BLOCK, longest):

@@ -269,7 +269,7 @@ class _Material:
         return self.evidence.queries
 
     def select(self, which: Any) -> _Material:
-        rows = self.queries.spread(which)
+        rows = self.queries.broadcast(which)
         return _Material(
             self.evidence.select(which),
             None if self.liked is None else self.liked.select(which),
@@ -344,7 +344,7 @@ def labeled(
     if document_weights is not None:
         changes["document_weights"] = document_weights
     part, kept = data.replace(labels=replace(known, relevance=values).labels, **changes), np.isfinite(known.relevance)
-    return part if kept.all() else part.keep(kept)
+    return part if kept.all() else part.filter(kept)
 
 
 def _banded(known: Relevance, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
@@ -355,11 +355,11 @@ def _banded(known: Relevance, evidence: Evidence) -> tuple[FloatArray, FloatArra
     queries, cells, relevance = data.queries, evidence.cells, known.relevance
     kept, joined = np.isfinite(relevance), cells.row >= 0
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
-    mean = queries.spread(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
+    mean = queries.broadcast(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
     seen = Discount.from_spec("log2").weights(int(cells.position.max()))[cells.position - 1] * cells.weight
     exposure = sums(cells.row[joined], seen[joined], data.n_documents)
     usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.where(evidence.asked, evidence.sessions, 1.0)
-    return relevance - mean, np.where(kept, exposure / queries.spread(usual), 0.0)
+    return relevance - mean, np.where(kept, exposure / queries.broadcast(usual), 0.0)
 
 
 def _counts(fits: _Fits, evidence: Evidence) -> dict[str, int]:
@@ -368,7 +368,7 @@ def _counts(fits: _Fits, evidence: Evidence) -> dict[str, int]:
     return {
         "impressions": known.impressions, "documents": int(np.isfinite(known.relevance).sum()),
         "unknown": known.unknown, "without_propensity": known.without_propensity, "clipped": known.clipped,
-        "never_shown": int(((known.shown == 0) & queries.spread(shown_queries)).sum()),
+        "never_shown": int(((known.shown == 0) & queries.broadcast(shown_queries)).sum()),
         "negative": int((fits.part.labels < 0).sum()),
         "clickless_sessions": int((evidence.log.session_clicks == 0).sum()),
     }  # fmt: skip
@@ -416,9 +416,9 @@ def _compare(task: _Task, material: _Material, fits: _Fits, curves: Curves | Non
                 ranker=ranker,
             )  # fmt: skip
             shown = evidence.relevance(Correction("none"), task.settings.reward).shown > 0
-            part = evidence.data.keep(shown)
+            part = evidence.data.filter(shown)
             scores = {name: ranker.predict(part) for name, ranker in fits.rankers.items()}
-        return _compared(task, scores, evidence.keep(shown), curves)
+        return _compared(task, scores, evidence.filter(shown), curves)
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
         return _HeldOutComparison({}, {}, str(problem))
 
@@ -442,7 +442,7 @@ def _cross_fitted(task: _Task, material: _Material) -> dict[str, FloatArray]:
     def predict(rankers: Mapping[str, Any], rest: _Material) -> FloatArray:
         assert rest.shown is not None
         scores = np.full((rest.evidence.data.n_documents, len(rankers)), np.nan)
-        part = rest.evidence.data.keep(rest.shown)
+        part = rest.evidence.data.filter(rest.shown)
         scores[rest.shown] = np.stack([ranker.predict(part) for ranker in rankers.values()], axis=1)
         return scores
 

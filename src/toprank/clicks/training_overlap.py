@@ -43,7 +43,7 @@ class _SampledIds(NamedTuple):
         """Sample the ids of a log; None if it has none."""
         if log.session_ids is None or not log.n_sessions:
             return None
-        sample, at, _ = HashSample.of(_hashes(log.session_ids))
+        sample, at, _ = HashSample.from_hashes(_hashes(log.session_ids))
         ids = log.session_ids[at]
         return cls(sample, *_confirming(log, at), _are_numbers(ids), _is_numbering(log.session_ids))
 
@@ -81,7 +81,7 @@ class TrainingOverlap(NamedTuple):
         hashes = None if times is None else _moments(log, times)
         if ids is None and times is None:
             return None
-        moments = None if hashes is None else HashSample.of(hashes)[0]
+        moments = None if hashes is None else HashSample.from_hashes(hashes)[0]
         return cls(ids, moments, None if times is None else float(times.max()))
 
     def share(self, log: ClickLog) -> float | None:

@@ -36,7 +36,7 @@ from toprank.clicks.values import (
     weights_of,
 )
 from toprank.compute import IntArray
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 _OBJECT, _ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
@@ -68,14 +68,14 @@ def read_ubi(
     click: str | None,
     first_position: int,
     values: str | Mapping[str, float | str] | None = None,
-    carry: Sequence[str] = (),
+    metadata: Sequence[str] = (),
 ) -> ClickLog:
     """The log of ``ubi_queries`` and ``ubi_events``: a session is a search (``query_id``), a query what was typed.
 
     A search shows the documents of its impression events at their ordinals; where it has none, those of
     ``query_response_hit_ids`` in their order. A click is an event whose action is `click`; unless that is given, one
-    whose action is or ends in "click". `values` says what other events count (`weights_of`), and `carry` which features
-    of a service's log are kept, and ``score``.
+    whose action is or ends in "click". `values` says what other events count (`weights_of`), and `metadata` which
+    features of a service's log are kept, and ``score``.
     """
     served = all(table.served for table in tables)
     events = [table for table in tables if are_events(table)]
@@ -97,12 +97,12 @@ def read_ubi(
     kinds = EventKinds(click, weights, served)
     collected, actions = _Collected(Pieces(), Pieces(), Pieces(), Pieces(), Counter()), set[str]()
     wanted = ["query_id", "user_query", "query_response_hit_ids", "client_id", "timestamp"]
-    carried = _carried(tables, carry) if served else None
-    wanted += [] if carried is None else [*_LISTS, _TEAMS, *carried.values()]
+    sources = _metadata_columns(tables, metadata) if served else None
+    wanted += [] if sources is None else [*_LISTS, _TEAMS, *sources.values()]
     for table in queries:
         with table.about():
             for _, batch in _batches(table, wanted):
-                _take_queries(batch, collected, carried)
+                _take_queries(batch, collected, sources)
     for table in events:
         with table.about():
             for row, batch in _batches(table, ("query_id", "action_name", "timestamp", "event_attributes", *_INNER)):
@@ -114,16 +114,16 @@ def read_ubi(
         collected.missing.update(table.lost or {})
     log = _joined(collected, kinds)
     for name in _CONTEXTS:
-        if name in carry and name not in log.columns:
+        if name in metadata and name not in log.columns:
             raise DataError(f"No list of the log has a {name}: every request to the service must give it.")
     return log
 
 
-def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
+def _metadata_columns(tables: Sequence[LogRows], metadata: Sequence[str]) -> dict[str, str]:
     """Return where the columns to keep are."""
     features = sorted({name for table in tables for name in _features(table)})
     known = {**{name: f"{_FEATURES}.{name}" for name in features}, "score": _SCORES}  # also if a feature is called so
-    further = [name for name in carry if name not in _CONTEXTS]  # which are kept in any case
+    further = [name for name in metadata if name not in _CONTEXTS]  # which are kept in any case
     for name in further:
         if name not in known:
             raise UnknownNameError("column of the log", name, ["score", *_CONTEXTS, *features])
@@ -167,7 +167,7 @@ def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
     return pc.if_else(pc.equal(words, ""), None, words)
 
 
-def _take_queries(batch: Any, collected: _Collected, carried: Mapping[str, str] | None) -> None:
+def _take_queries(batch: Any, collected: _Collected, sources: Mapping[str, str] | None) -> None:
     """Collect a strip of ``ubi_queries``."""
     ids, words = _words(batch, "query_id", "ubi_queries"), _words(batch, "user_query", "ubi_queries")
     whole = pc.and_(ids.is_valid(), words.is_valid())
@@ -178,7 +178,7 @@ def _take_queries(batch: Any, collected: _Collected, carried: Mapping[str, str] 
     user = _words(batch, "client_id", "ubi_queries", optional=True).fill_null("")
     collected.queries.add(id=ids.dictionary_encode(), words=words.dictionary_encode(), user=user.dictionary_encode())
     collected.queries.add(time=seconds_in(column(batch, "timestamp"), batch.num_rows))
-    if carried is not None:
+    if sources is not None:
         collected.queries.add(**_attributes(batch))
     lists = column(batch, "query_response_hit_ids")
     if lists is None:
@@ -188,7 +188,7 @@ def _take_queries(batch: Any, collected: _Collected, carried: Mapping[str, str] 
         return
     sizes = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     documents = pc.list_flatten(lists)
-    place = places_within(sizes) + 1
+    place = positions_within(sizes) + 1
     search = before + np.repeat(np.arange(len(sizes)), sizes)
     if pa.types.is_null(documents.type):
         documents = documents.cast(pa.string())
@@ -196,8 +196,8 @@ def _take_queries(batch: Any, collected: _Collected, carried: Mapping[str, str] 
     has_id = documents.is_valid().to_numpy(zero_copy_only=False)
     collected.missing["clicks and impressions without a document"] += int((~has_id).sum())
     collected.hits.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
-    if carried is not None:
-        beside = {"team": _TEAMS, **carried}
+    if sources is not None:
+        beside = {"team": _TEAMS, **sources}
         collected.hits.add(**{name: _beside(batch, name, path, sizes, has_id) for name, path in beside.items()})
 
 

@@ -17,7 +17,7 @@ from toprank.clicks.log import ClickLog, Numbered, first_odd, numbered
 from toprank.clicks.sources import line_blocks
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.errors import FormatError
 
 _LINES = "A line is session, time, Q, query, region and URLs, or session, time, C and a URL, with tabs between"
@@ -115,7 +115,7 @@ def _take(
         visit=lines.coded(first), query=lines.coded(first + 3), time=lines.times()[lines.is_list],
         line=before + np.flatnonzero(lines.is_list),
     )  # fmt: skip
-    place = places_within(length)
+    place = positions_within(length)
     url_pieces.add(
         list=lists + np.repeat(np.arange(len(first)), length), url=lines.coded(np.repeat(first + 5, length) + place)
     )

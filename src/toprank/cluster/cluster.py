@@ -275,7 +275,7 @@ def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     """Return the partitions of a frame, to be read by the columns of the whole frame."""
     import pyarrow as pa
 
-    known = (*ROLES, "features", "dtype", "carry", "like")
+    known = (*ROLES, "features", "dtype", "metadata", "like")
     for name in roles:
         if name not in known:
             raise UnknownNameError("role of a column", name, known)

@@ -20,7 +20,7 @@ from toprank.cluster.scoring import part_extremes, part_values, settled_top
 from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding
-from toprank.data.frames.categories import left_out
+from toprank.data.frames.categories import drop_identifiers
 from toprank.errors import DataError, ToprankError, count_of, warn_user
 from toprank.evaluation.scores import blind
 from toprank.losses import Loss
@@ -311,7 +311,7 @@ class Placed(Source):
         known = [part.encoding for part in facts]
         if all(encoding is None for encoding in known):
             return facts
-        whole = Encoding.joined(known, facts[0].feature_names)
+        whole = Encoding.concatenate(known, facts[0].feature_names)
         if whole is None:
             return facts
         whole = self._without_titles(whole)
@@ -332,7 +332,7 @@ class Placed(Source):
             for place, name in enumerate(whole.names)
             if name in may_go
         }
-        gone = left_out(counts)
+        gone = drop_identifiers(counts)
         return Encoding(tuple(column for column in whole.columns if column.name not in gone))
 
     def _survey(self) -> list[work.Facts]:

@@ -50,7 +50,7 @@ def _judged_part(data: RankingData, unjudged: str) -> npt.NDArray[np.bool_] | No
     """Return which documents are judged if the rule could leave a partition without any query, else None."""
     if unjudged not in ("condense", "drop") or data.judged.all():
         return None
-    return data.judged if unjudged == "condense" else data.queries.spread(data.queries.min(data.judged))
+    return data.judged if unjudged == "condense" else data.queries.broadcast(data.queries.min(data.judged))
 
 
 @in_sentences

@@ -160,7 +160,7 @@ def taken(rows: WorkerRows, owner: int, qids: Array) -> Guests:
     """Take some queries of partition number `owner`."""
     data = rows.present
     chosen = np.isin(data.qids, qids)
-    return Guests(data.select(chosen), owner, rows.places[data.queries.spread(chosen)])
+    return Guests(data.select(chosen), owner, rows.places[data.queries.broadcast(chosen)])
 
 
 @in_sentences
@@ -173,7 +173,7 @@ def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> W
     stays = np.ones(data.n_queries, dtype=bool) if gone is None else ~np.isin(data.qids, gone)
     parts = list(more)
     if stays.any():
-        parts.insert(0, Guests(data.select(stays), owner, rows.places[data.queries.spread(stays)]))
+        parts.insert(0, Guests(data.select(stays), owner, rows.places[data.queries.broadcast(stays)]))
     if not parts:
         return WorkerRows(None, rows.name, None)
     owners = np.concatenate([np.full(part.data.n_documents, part.owner) for part in parts])
@@ -187,9 +187,9 @@ def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> W
 
 
 def _spread(data: RankingData, name: str) -> Array:
-    """Return a carried column, one value for each document."""
-    column = data.carried[name]
-    return column if len(column) == data.n_documents else data.queries.spread(column)
+    """Return a metadata column, one value for each document."""
+    column = data.metadata[name]
+    return column if len(column) == data.n_documents else data.queries.broadcast(column)
 
 
 def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> RankingData:
@@ -213,11 +213,11 @@ def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> Ran
         document_weights=rows(part.document_weights for part in parts),
         positions=rows(part.positions for part in parts),
         teacher=rows(part.teacher for part in parts),
-        carried={name: np.concatenate([_spread(part, name) for part in parts])[sorting] for name in parts[0].carried},
+        metadata={name: np.concatenate([_spread(part, name) for part in parts])[sorting] for name in parts[0].metadata},
         feature_names=parts[0].feature_names,
         encoding=parts[0].encoding,
     )
-    weights = rows(None if part.query_weights is None else part.queries.spread(part.query_weights) for part in parts)
+    weights = rows(None if part.query_weights is None else part.queries.broadcast(part.query_weights) for part in parts)
     if weights is None:
         return whole
     return whole.replace(query_weights=weight_of_each_query(weights, whole.queries, whole.qids))

@@ -143,10 +143,10 @@ class _Company:
         """Return the data with all weights on the documents, query weights relative to their mean over all data."""
         if data.query_weights is None:
             return data
-        weights = data.queries.spread(data.query_weights / self._mean)
+        weights = data.queries.broadcast(data.query_weights / self._mean)
         if data.document_weights is not None:
             weights = weights * data.document_weights
-        return RankingData.trusted(
+        return RankingData._from_validated(
             X=data.X, labels=data.labels, queries=data.queries, qids=data.qids, document_weights=weights,
             teacher=data.teacher,
             feature_names=data.feature_names, encoding=data.encoding,

@@ -131,7 +131,7 @@ def facts_of(rows: WorkerRows) -> Facts | None:
     if data is None:
         return None
     grades, places = np.unique(data.labels, return_inverse=True)
-    weights = 1.0 if data.query_weights is None else data.queries.spread(data.query_weights)
+    weights = 1.0 if data.query_weights is None else data.queries.broadcast(data.query_weights)
     weights = weights if data.document_weights is None else weights * data.document_weights
     counts = np.bincount(places.reshape(-1), np.broadcast_to(weights, len(data.labels)))
     if len(grades) > MOST_GRADES:
@@ -180,7 +180,9 @@ def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRow
         known = None if columns.is_plain else columns
         X = columns.translated(data.X, data.known_columns())
         values = {"X": X, "feature_names": columns.names, "encoding": known}
-    return WorkerRows(data.with_trusted(**values), rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
+    return WorkerRows(
+        data._with_validated(**values), rows.name, (seen_through, (rows, columns)), rows.order, rows.owners
+    )
 
 
 @in_sentences

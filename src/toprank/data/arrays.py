@@ -318,9 +318,9 @@ class Grades(NamedTuple):
     occurs or not; otherwise `values` are the distinct labels. A NaN label (an unjudged document) has the last code,
     with the value NaN.
 
-    >>> Grades.of(np.array([0.0, 2.0, 1.0, 2.0])).codes.tolist()
+    >>> Grades.from_labels(np.array([0.0, 2.0, 1.0, 2.0])).codes.tolist()
     [0, 2, 1, 2]
-    >>> Grades.of(np.array([0.5, -1.0, 0.5])).values.tolist()
+    >>> Grades.from_labels(np.array([0.5, -1.0, 0.5])).values.tolist()
     [-1.0, 0.5]
     """
 
@@ -333,7 +333,7 @@ class Grades(NamedTuple):
         return bool((np.isnan(self.values) | (self.values == -1)).any())
 
     @classmethod
-    def of(cls, labels: FloatArray) -> Grades:
+    def from_labels(cls, labels: FloatArray) -> Grades:
         """Code the labels: small whole numbers in one pass, anything else by sorting."""
         codes = np.empty(len(labels), dtype=np.uint8)
         largest = kernels.small_grades(labels, codes)

@@ -57,7 +57,7 @@ def check_name(path: PathLike) -> None:
         raise FileError(f"{os.fsdecode(path)!r} is not the name of a file: it holds a zero byte.")
 
 
-MOST_LINE = 64 << 20
+MAX_LINE_BYTES = 64 << 20
 """Bytes of a line at most, give or take a block: a megabyte may be unpacked to a gigabyte without an end of line."""
 _BLOCK = 1 << 20  # bytes read at a time: many calls' worth of work, and little beside any data
 _LINE = 512  # bytes to begin with, where little may be enough
@@ -109,7 +109,7 @@ class ByteSource:
         """The same, as Python's bytes."""
         return self.array(first, last).tobytes()
 
-    def newline(self, position: int, most: int = MOST_LINE) -> int:
+    def newline(self, position: int, most: int = MAX_LINE_BYTES) -> int:
         """Where the first newline from a byte on stands; the size where none does. Refused where it is too far."""
         at, step = position, _LINE
         while at < self.size:
@@ -121,7 +121,7 @@ class ByteSource:
                 raise _endless_line(self.path, self.line_and_column(position)[0], most)
         return self.size
 
-    def pieces(self, size: int, most: int = MOST_LINE) -> Iterator[tuple[int, int]]:
+    def pieces(self, size: int, most: int = MAX_LINE_BYTES) -> Iterator[tuple[int, int]]:
         """Where pieces of whole lines begin and end, each so many bytes long and what its last line has more."""
         at = self.start
         while at < self.size:
@@ -165,8 +165,8 @@ def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
     for block in blocks:
         last = block.rfind(b"\n")
         line, length = line + block.count(b"\n"), length + len(block) if last < 0 else len(block) - last - 1
-        if length > MOST_LINE:
-            raise _endless_line(path, line, MOST_LINE)
+        if length > MAX_LINE_BYTES:
+            raise _endless_line(path, line, MAX_LINE_BYTES)
         yield block
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import Array
-from toprank.data.carried import NOTHING, Carried
 from toprank.data.dataset import OPTIONAL, RankingData, check_files
 from toprank.data.encoding import Encoding, listed
+from toprank.data.metadata import NO_METADATA, Metadata
 from toprank.data.queries import Queries, first_repeat
 from toprank.errors import DataError, Remedy
 
@@ -40,7 +40,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
     if len({part.feature_names for part in parts}) > 1:
         raise DataError("The parts have different feature names; give all parts the same, or none.")
-    encoding = Encoding.joined([part.encoding for part in parts], parts[0].feature_names)
+    encoding = Encoding.concatenate([part.encoding for part in parts], parts[0].feature_names)
     firsts = {part.first_feature_id for part in parts} - {None}
     if len(firsts) > 1:
         alike = "read the text of all parts with first_feature_id=0 and the same n_features=."
@@ -69,8 +69,8 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     if repeated is not None:
         raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
     queries = Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts]))
-    none = all(part.carried is NOTHING for part in parts)
-    return RankingData.trusted(
+    none = all(part.metadata is NO_METADATA for part in parts)
+    return RankingData._from_validated(
         X=X,
         queries=queries,
         qids=qids,
@@ -79,7 +79,9 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         source_index=_joined_indexes(parts),
         feature_names=parts[0].feature_names,
         first_feature_id=firsts.pop() if firsts else None,
-        carried=NOTHING if none else Carried.joined([(part.carried, part.queries) for part in parts], queries),
+        metadata=NO_METADATA
+        if none
+        else Metadata.concatenate([(part.metadata, part.queries) for part in parts], queries),
         encoding=encoding,
         roles=parts[0].roles if all(part.roles == parts[0].roles for part in parts) else None,
     )

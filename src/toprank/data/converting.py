@@ -96,7 +96,7 @@ def _stored(
                 shape = content.X.shape
             else:
                 stream = _stream(kind, files, writer, verify, threads, options)
-                _pour(stream, writer)
+                _write_stream(stream, writer)
                 shape, content = stream.shape, stream.description
         writer.finish(shape, content)  # once the content of pipes, which waited in the same folder, is gone
     return open_store(target)
@@ -117,15 +117,15 @@ def _stream(
     return TableStream(files if len(files) > 1 else files[0], TableOptions.from_keywords(options), kind)
 
 
-def _pour(stream: Stream, writer: StoreWriter) -> None:
+def _write_stream(stream: Stream, writer: StoreWriter) -> None:
     """Write the arrays that a stream brings."""
-    while not _poured(stream, writer):  # once more where the survey proved wrong
+    while not _write_blocks(stream, writer):  # once more where the survey proved wrong
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
 
 
-def _poured(stream: Stream, writer: StoreWriter) -> bool:
+def _write_blocks(stream: Stream, writer: StoreWriter) -> bool:
     """Write the blocks of a stream; False where the stream asks to start again."""
     for name, started in stream.arrays().items():
         writer.start(name, *started)

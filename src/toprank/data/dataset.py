@@ -23,9 +23,9 @@ from toprank.data.arrays import (
     checked_weights,
     common_index,
 )
-from toprank.data.carried import NOTHING, Carried
 from toprank.data.encoding import Column, Encoding
 from toprank.data.hashes import digest, same_arrays
+from toprank.data.metadata import NO_METADATA, Metadata
 from toprank.data.queries import Queries, checked_regroup, group_rows
 from toprank.data.roles import Roles
 from toprank.data.row_order import DocumentValues, Order, places_of
@@ -57,18 +57,18 @@ class RankingData:
         teacher: scores of another ranker, one for each document, finite, from which losses such as
             `toprank.losses.SoftmaxKL` learn (distillation).
         source_rows: where each document stood in the file or array it came from, where grouping moved rows:
-            their names where they have no ids. `in_source_order` brings values back there; `select`, `keep` and
+            their names where they have no ids. `in_source_order` brings values back there; `select`, `filter` and
             `concatenate` carry it along. Not part of what makes two data sets equal.
         source_index: the index of the pandas frame that the documents came from, in their order, by which a pandas
             column of scores is aligned. Default: that of X, y and qid. Not part of what makes two data sets equal, nor
             of a stored copy.
-        carried: further columns by name that are no features (device, language, date …): text, numbers, truth values or
-            dates, one for each document or one for each query. They follow their rows into parts, and serve splits
+        metadata: further columns by name that are no features (device, language, date …): text, numbers, truth values
+            or dates, one for each document or one for each query. They follow their rows into parts, and serve splits
             (`toprank.split`), slices (`toprank.compare`) and reports.
         feature_names: one name for each column.
         first_feature_id: for LETOR text, the feature id of the first column, 0 or 1, so that other text can be read
             with the same columns. Not part of what makes two data sets equal.
-        text: which of the carried columns hold the words of the query and those of the documents: ``{"query":
+        text: which of the metadata columns hold the words of the query and those of the documents: ``{"query":
             "search_term", "document": ["title", "description"]}``. A ranker learns from what they have in common; see
             `toprank.text`.
         encoding: what the columns are, where some hold categories (as codes), dates or durations. Tables and frames
@@ -102,7 +102,7 @@ class RankingData:
     source_index: Any
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None
-    carried: Carried
+    metadata: Metadata
     encoding: Encoding | None
     roles: Roles | None
 
@@ -123,7 +123,7 @@ class RankingData:
         source_index: Any = None,
         feature_names: Sequence[str] | None = None,
         first_feature_id: int | None = None,
-        carried: Mapping[str, npt.ArrayLike] = NOTHING,
+        metadata: Mapping[str, npt.ArrayLike] = NO_METADATA,
         text: Any = None,
         encoding: Encoding | None = None,
         roles: Roles | None = None,
@@ -135,7 +135,7 @@ class RankingData:
             raise DataError("There are no documents: X has no rows.")
         order, groups, ids = group_rows(qid, queries, qids, n, checked_regroup(regroup, default=True))
         common_index(
-            carried if type(carried) is dict else {},
+            metadata if type(metadata) is dict else {},
             X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights, teacher=teacher,
             positions=positions,
         )  # fmt: skip
@@ -171,7 +171,9 @@ class RankingData:
             source_index=index,
             feature_names=column_names,
             first_feature_id=first_feature_id,
-            carried=NOTHING if carried is NOTHING and text is None else Carried.of(carried, groups, order, text),
+            metadata=NO_METADATA
+            if metadata is NO_METADATA and text is None
+            else Metadata.from_columns(metadata, groups, order, text),
             encoding=None if known is None else known.named(column_names),
             roles=roles,
             **{name: np.array(column) for name, column in per_document.items()},
@@ -202,15 +204,15 @@ class RankingData:
         return to_frame(self, kind)
 
     @classmethod
-    def trusted(cls, **values: Any) -> RankingData:
+    def _from_validated(cls, **values: Any) -> RankingData:
         """Make data of fields that were checked before (of a stored copy, of a part of other data), unchecked."""
         data = object.__new__(RankingData)
         data._set(**values)
         return data
 
-    def with_trusted(self, **changes: Any) -> RankingData:
+    def _with_validated(self, **changes: Any) -> RankingData:
         """A copy with some fields changed, as by `replace`, but unchecked: the new values were checked before."""
-        return RankingData.trusted(**(self._values() | changes))
+        return RankingData._from_validated(**(self._values() | changes))
 
     def _values(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(RankingData)}
@@ -222,8 +224,8 @@ class RankingData:
                 value = _read_only(value)
             elif field.name == "X":
                 value = csr_over((_read_only(getattr(value, part)) for part in CSR_PARTS), value.shape)
-            elif field.name == "carried" and value is None:
-                value = NOTHING
+            elif field.name == "metadata" and value is None:
+                value = NO_METADATA
             object.__setattr__(self, field.name, value)
 
     @property
@@ -243,8 +245,8 @@ class RankingData:
 
     @property
     def text(self) -> TextRoles | None:
-        """Which carried columns hold the words of queries and documents, if any do."""
-        return self.carried.text
+        """Which metadata columns hold the words of queries and documents, if any do."""
+        return self.metadata.text
 
     @property
     def is_sparse(self) -> bool:
@@ -254,7 +256,7 @@ class RankingData:
     @property
     def qid(self) -> Array:
         """The query id of each document."""
-        return self.queries.spread(self.qids)
+        return self.queries.broadcast(self.qids)
 
     @property
     def row_names(self) -> Array:
@@ -266,7 +268,7 @@ class RankingData:
     @cached_property
     def grades(self) -> Grades:
         """The labels as codes into their distinct values."""
-        return Grades.of(self.labels)
+        return Grades.from_labels(self.labels)
 
     @cached_property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -286,7 +288,7 @@ class RankingData:
 
     def _fingerprint(self, digests: dict[str, str]) -> str:
         parts = [f"{name} {digests[name]}" for name in self.arrays()]
-        named: tuple[Any, ...] = () if self.carried is NOTHING else (tuple(self.carried),)
+        named: tuple[Any, ...] = () if self.metadata is NO_METADATA else (tuple(self.metadata),)
         named += () if self.text is None else (tuple(self.text),)
         described = () if self.encoding is None else (self.encoding.plain(),)
         whole = (self.X.shape, self.feature_names, parts, *named, *described)
@@ -298,14 +300,14 @@ class RankingData:
         return self
 
     @cached_property
-    def rows_moved(self) -> bool:
+    def was_regrouped(self) -> bool:
         """Whether grouping brought the documents into another order than that of the source."""
         return self.source_rows is not None and bool((self.source_rows[1:] < self.source_rows[:-1]).any())
 
     @property
     def source_places(self) -> npt.NDArray[np.int64]:
         """Where each document stands among these documents, in the order of the source."""
-        if not self.rows_moved:
+        if not self.was_regrouped:
             return np.arange(self.n_documents)
         rows = np.asarray(self.source_rows)
         places = np.empty(len(rows), dtype=np.int64)
@@ -317,8 +319,8 @@ class RankingData:
 
         The door of all scores: `evaluate`, `compare`, runs, reports and clicks take them as this does, and take what it
         gives. Values are in the order of X already, unless they are a pandas column, which is aligned by its index
-        where the data came from a pandas frame. Where grouping moved rows (`rows_moved`), a plain array is taken only
-        if `predict` returned this very array for these data, or with `order`.
+        where the data came from a pandas frame. Where grouping moved rows (`was_regrouped`), a plain array is taken
+        only if `predict` returned this very array for these data, or with `order`.
 
         Args:
             values: one for each document; of a part of data, one for each document of the part.
@@ -342,7 +344,7 @@ class RankingData:
         [0.0, 1.0, 2.0]
         """
         array = self._one_for_each(values)
-        if not self.rows_moved:
+        if not self.was_regrouped:
             return array
         back = np.empty_like(array)
         back[self.source_places] = array
@@ -355,18 +357,18 @@ class RankingData:
 
     def mark_predictions(self, values: Array) -> Array:
         """Return the values, computed for these documents in their order, so that `aligned` recognizes them."""
-        return DocumentValues.of(values, self.row_order_token) if self.rows_moved else values
+        return DocumentValues.from_values(values, self.row_order_token) if self.was_regrouped else values
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "row_order_token"}
 
-    def as_grouped(self) -> RankingData:
+    def without_source_order(self) -> RankingData:
         """The same data without `source_rows`, as if the source had had its rows in this order."""
         if self.source_rows is None:
             return self
         data = copy(self)
         object.__setattr__(data, "source_rows", None)
-        data.__dict__.pop("rows_moved", None)
+        data.__dict__.pop("was_regrouped", None)
         return data
 
     def _one_for_each(self, values: Any) -> Array:
@@ -390,7 +392,7 @@ class RankingData:
         parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
         optional = [*OPTIONAL, "source_rows"] if source else OPTIONAL
         parts |= {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
-        return parts if self.carried is NOTHING else parts | self.carried.arrays()
+        return parts if self.metadata is NO_METADATA else parts | self.metadata.arrays()
 
     def select(self, which: npt.ArrayLike) -> RankingData:
         """The data of some queries: their numbers in the wanted order, or a mask over the queries.
@@ -428,7 +430,7 @@ class RankingData:
             raise DataError("A query is selected twice; query ids must differ within data.")
         return chosen.astype(np.int64)  # differences of unsigned or short numbers would wrap
 
-    def keep(self, documents: npt.ArrayLike) -> RankingData:
+    def filter(self, documents: npt.ArrayLike) -> RankingData:
         """The data without some documents, by a mask; queries left without documents disappear."""
         mask = np.asarray(documents)
         if mask.dtype != bool or mask.shape != (self.n_documents,):
@@ -449,12 +451,12 @@ class RankingData:
 
         check_files(self)
         values = {name: part(name, rows) for name in (*PER_DOCUMENT, "source_rows", "source_index")}
-        return RankingData.trusted(
+        return RankingData._from_validated(
             X=self.X[rows],
             queries=queries,
             feature_names=self.feature_names,
             first_feature_id=self.first_feature_id,
-            carried=NOTHING if self.carried is NOTHING else self.carried.taken(rows, chosen, queries),
+            metadata=NO_METADATA if self.metadata is NO_METADATA else self.metadata.take(rows, chosen, queries),
             encoding=self.encoding,
             roles=self.roles,
             **values,
@@ -463,7 +465,7 @@ class RankingData:
 
     def without_features(self) -> RankingData:
         """The same documents with no columns in X: parts of it are then cheap, however large X is."""
-        bare = self.with_trusted(X=np.empty((self.n_documents, 0)), feature_names=None, encoding=None)
+        bare = self._with_validated(X=np.empty((self.n_documents, 0)), feature_names=None, encoding=None)
         return self._with_same_rows(bare)
 
     def replace(self, **changes: Any) -> RankingData:
@@ -474,7 +476,7 @@ class RankingData:
         """
         values = self._values()
         for name in changes:
-            if name not in values and name != "text":  # which the columns that are carried say
+            if name not in values and name != "text":  # the metadata name the text columns
                 raise UnknownNameError("field of RankingData", name, (*values, "text"))
         values |= changes
         replaced = RankingData(values.pop("X"), values.pop("labels"), **values)
@@ -492,7 +494,7 @@ class RankingData:
             mine.keys() == theirs.keys()
             and self.X.shape == other.X.shape
             and self.feature_names == other.feature_names
-            and list(self.carried) == list(other.carried)
+            and list(self.metadata) == list(other.metadata)
             and self.text == other.text
             and self.encoding == other.encoding
             and all(same_arrays(mine[name], theirs[name]) for name in mine)

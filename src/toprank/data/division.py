@@ -248,7 +248,7 @@ class CrossFit(Generic[Model]):
         tail = np.shape(self.predictions[0])[1:]
         whole = np.full((data.queries.n_documents, *tail), np.nan)
         for (_, held_out, _), values in zip(self.division.rounds, self.predictions, strict=False):
-            whole[data.queries.spread(held_out)] = values
+            whole[data.queries.broadcast(held_out)] = values
         return whole
 
 

@@ -22,7 +22,7 @@ Kind = Literal["number", "date", "duration", "text", "whole"]
 Level = str | int | float
 """A level as a table or a document has it: a text, or a number where the categories are numbers."""
 
-FLOOR = 10
+MIN_CELLS = 10
 """A level with fewer documents has no column of its own in a one-hot encoding: its weight would be mostly noise."""
 
 _CATEGORIES = ("text", "whole")
@@ -34,9 +34,9 @@ _WORDS = {
     "whole": "categories by number",
 }
 TRAINING = "the training data"
-_DAY = 86_400_000_000  # microseconds
-_LARGEST = 1 << 24  # codes that float32 holds exactly
-_EXACT = 1 << 53  # whole numbers that float64 holds exactly
+_MICROSECONDS_PER_DAY = 86_400_000_000  # microseconds
+_MAX_FLOAT32_CODES = 1 << 24  # codes that float32 holds exactly
+_MAX_EXACT_FLOAT64 = 1 << 53  # whole numbers that float64 holds exactly
 
 Array = npt.NDArray[Any]
 
@@ -87,7 +87,7 @@ def _level(value: Any) -> str | None:
         return value or None
     if value is None or value != value:
         return None
-    whole = isinstance(value, int) or (value % 1 == 0 and abs(value) < _EXACT)
+    whole = isinstance(value, int) or (value % 1 == 0 and abs(value) < _MAX_EXACT_FLOAT64)
     return str(int(value)) if whole else repr(float(value))
 
 
@@ -123,7 +123,7 @@ class Column:
         return self.is_category and not self.levels
 
     @classmethod
-    def learned(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
+    def from_levels(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
         """A category of these levels, in their order: that of texts, or that of numbers."""
         return cls(name, kind, tuple(sorted(levels, key=_number if kind == "whole" else None)))
 
@@ -153,15 +153,15 @@ class Column:
             if kind_of(column.type) == "number":
                 return self.codes_of_numbers(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
             values, places = _coded(column)
-            return self.recoding(values)[places]
+            return self.recoded(values)[places]
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if kind_of(column.type) == "number":  # of days
             return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         units = pa.timestamp("us", getattr(column.type, "tz", None)) if self.kind == "date" else pa.duration("us")
-        return column.cast(units, safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False) / _DAY
+        return column.cast(units, safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False) / _MICROSECONDS_PER_DAY
 
-    def recoding(self, levels: Sequence[str | None]) -> FloatArray:
+    def recoded(self, levels: Sequence[str | None]) -> FloatArray:
         """Return the codes of levels of other data, NaN for unknown ones; and a NaN at the end, for empty cells."""
         codes = self.codes
         known = [np.nan if level is None else codes.get(level, np.nan) for level in levels]
@@ -183,7 +183,9 @@ class Column:
         if self.is_category:
             codes = pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
             return pa.DictionaryArray.from_arrays(codes, pa.array(self.values, type=self.arrow_type().value_type))
-        microseconds = np.where(missing, 0, np.round(values.astype(np.float64) * _DAY)).astype(np.int64)
+        microseconds = np.where(missing, 0, np.round(values.astype(np.float64) * _MICROSECONDS_PER_DAY)).astype(
+            np.int64
+        )
         return pa.array(microseconds, mask=missing).cast(self.arrow_type())
 
     def arrow_type(self) -> Any:
@@ -231,7 +233,8 @@ class Encoding:
     def fits_single(self) -> bool:
         """Whether float32 holds everything but its numbers exactly."""
         return all(
-            column.kind == "number" or (column.is_category and len(column.levels) < _LARGEST) for column in self.columns
+            column.kind == "number" or (column.is_category and len(column.levels) < _MAX_FLOAT32_CODES)
+            for column in self.columns
         )
 
     def named(self, names: Sequence[str] | None) -> Encoding | None:
@@ -289,18 +292,18 @@ class Encoding:
         same = all(mine == theirs.columns[place] for mine, place in zip(self.columns, places, strict=True))
         if same:
             return X if places == list(range(len(theirs.columns))) else X[:, places]
-        rows, strangers = np.array(X[:, places]), Strangers(self)
+        rows, unknown = np.array(X[:, places]), UnknownLevelTracker(self)
         for number, (mine, place) in enumerate(zip(self.columns, places, strict=True)):
             other = theirs.columns[place]
             if mine.is_category and mine != other:
                 before = rows[:, number].copy()
                 rows[:, number] = (
-                    mine.recoding(other.levels)[codes_of(before, len(other.levels))]
+                    mine.recoded(other.levels)[codes_of(before, len(other.levels))]
                     if other.is_category
                     else mine.codes_of_numbers(before)
                 )
-                strangers.look(number, rows[:, number], partial(other.cells, before))
-        strangers.warn()
+                unknown.update(number, rows[:, number], partial(other.cells, before))
+        unknown.warn()
         return rows
 
     def check_columns(
@@ -337,7 +340,7 @@ class Encoding:
             )
 
     @classmethod
-    def joined(cls, parts: Sequence[Encoding | None], names: Sequence[str] | None) -> Encoding | None:
+    def concatenate(cls, parts: Sequence[Encoding | None], names: Sequence[str] | None) -> Encoding | None:
         """One encoding for several parts with columns of these names: each category has the levels of all."""
         if all(part is None for part in parts) or names is None:
             return None
@@ -353,7 +356,7 @@ class Encoding:
                 )
                 raise DataError(f"Column '{name}' holds {holdings} in different parts; give it one type everywhere.")
             levels = {level for column in of_parts for level in column.levels}
-            columns.append(Column.learned(name, of_parts[0].kind, levels))
+            columns.append(Column.from_levels(name, of_parts[0].kind, levels))
         return cls(tuple(columns))
 
     def counts(self, X: Any) -> tuple[FloatArray, ...]:
@@ -365,11 +368,11 @@ class Encoding:
         return tuple(counts)
 
 
-class UnknownLevelsWarning(UserWarning):
+class UnknownCategoriesWarning(UserWarning):
     """No cell of a category holds a level of the training data, so that all of them count as missing."""
 
 
-class Strangers:
+class UnknownLevelTracker:
     """The categories in which no cell held a known level so far, and some of the levels that they held instead.
 
     A few documents may all be of a new brand; if many are, it is more likely another column, or another spelling.
@@ -380,7 +383,7 @@ class Strangers:
         self._held: dict[int, set[str]] = {place: set() for place in encoding.categories}
         self._cells = dict.fromkeys(self._held, 0)
 
-    def look(self, place: int, codes: Array, cells: Callable[[], Any]) -> None:
+    def update(self, place: int, codes: Array, cells: Callable[[], Any]) -> None:
         """Look at further rows of a column: their codes, and if all are missing, at the cells, an Arrow array."""
         if place not in self._held:
             return
@@ -393,7 +396,9 @@ class Strangers:
 
     def warn(self) -> None:
         """Warn of those that have more than a few cells."""
-        foreign = [(self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= FLOOR]
+        foreign = [
+            (self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= MIN_CELLS
+        ]
         if not foreign:
             return
         phrases = [
@@ -404,7 +409,7 @@ class Strangers:
             f"No cell of {'these columns' if many else 'a column'} holds a level that is known, so all of "
             f"{'their' if many else 'its'} cells count as missing: {'; '.join(phrases)}. Is {'each' if many else 'it'} "
             "the right column, and spelled as in the training data?",
-            UnknownLevelsWarning,
+            UnknownCategoriesWarning,
         )
 
 
@@ -430,7 +435,7 @@ def _check_whole(name: str, levels: Sequence[str]) -> None:
         raise DataError(f"the levels of the column '{name}' are not numbers in order")
 
 
-_LISTED = 12
+_MAX_LISTED_NAMES = 12
 
 
 def listed(names: Sequence[str]) -> str:
@@ -440,8 +445,8 @@ def listed(names: Sequence[str]) -> str:
     ("'a'", "'a', 'b' and 'c'", "'10' and 29 more")
     """
     quoted = [f"'{name}'" for name in names]
-    if len(quoted) > _LISTED:
-        return first_of(quoted, _LISTED - 1)
+    if len(quoted) > _MAX_LISTED_NAMES:
+        return first_of(quoted, _MAX_LISTED_NAMES - 1)
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 

@@ -90,11 +90,11 @@ def read(
     return reader(files if len(files) > 1 else files[0], **options)
 
 
-def carrying(kind: str, columns: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a reader, with further columns to carry if it is one of tables; other formats name no columns."""
-    carried = options.get("carry") or ()
-    wanted = dict.fromkeys([*([carried] if isinstance(carried, str) else carried), *columns])
-    return {**options, "carry": list(wanted)} if wanted and kind in TABLES else dict(options)
+def with_metadata(kind: str, columns: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Add metadata columns to the options of a reader; formats without named columns are left as they are."""
+    named = options.get("metadata") or ()
+    wanted = dict.fromkeys([*([named] if isinstance(named, str) else named), *columns])
+    return {**options, "metadata": list(wanted)} if wanted and kind in TABLES else dict(options)
 
 
 def in_agreement(
@@ -214,7 +214,7 @@ def check_reading(kind: str, options: Iterable[str]) -> None:
         if problem.name == "text":
             remedy = Remedy(f"Columns of words are those of a table (Parquet, Arrow, CSV), but these data are {kind}.")
             raise UnknownNameError(problem.kind, problem.name, problem.known, command=remedy) from None
-        names_column = problem.name in (*ROLES, "features", "carry")
+        names_column = problem.name in (*ROLES, "features", "metadata")
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
         leave = f"{{{problem.name}}} {what}, but these data are of the format {kind}; leave it out."
         command = Remedy(leave, **{problem.name: ...})

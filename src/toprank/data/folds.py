@@ -2,8 +2,8 @@
 
 Whole queries move together, by a hash of id and seed: the same on every platform and NumPy version, and whatever the
 order of the file. Parts are balanced, so that a query's part depends on which others there are, and moves when queries
-come or go; with `stable` it depends on id and seed alone, and sizes are as the hash gives them. With `by`, the order of
-time decides.
+come or go; with `stable` it depends on id and seed alone, and sizes are as the hash gives them. With `time_column`, the
+order of time decides.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def folds(
     k: int = _N_PARTITIONS,
     *,
     seed: int = 0,
-    by: str | None = None,
+    time_column: str | None = None,
     stable: bool = False,
     **read_options: Any,
 ) -> Folds:
@@ -104,9 +104,9 @@ def folds(
             Text files may end in ``.gz`` or ``.zst``.
         k: number of parts when data are divided, at least 3.
         seed: decides the division.
-        by: a carried column of dates or numbers: k folds as a window that expands. Time is cut into k + 2 periods of
-            about as many queries; fold i trains on the first i, validates on the next and tests on the one behind
-            it. A query goes by its latest date, queries of one date stay together. k may then be 1 or more.
+        time_column: a metadata column of dates or numbers: k folds as a window that expands. Time is cut into k + 2
+            periods of about as many queries; fold i trains on the first i, validates on the next and tests on the one
+            behind it. A query goes by its latest date, queries of one date stay together. k may then be 1 or more.
         stable: the part of a query depends on its id, the seed and k alone: it stays where it is when the data grow,
             and no query that was tested on comes to be trained on. Parts are then as large as a hash makes them (about
             n / k ± √(n / k) queries). Default: parts are of one size, give or take a query, and many queries change
@@ -120,18 +120,22 @@ def folds(
     if isinstance(source, RankingData):
         if read_options:
             raise DataError(f"The data are read already; {', '.join(read_options)} cannot apply.")
-        return _divided(source, k, seed, by, stable)
-    from toprank.data.files import carrying, format_of, is_readable_folder, read
+        return _divided(source, k, seed, time_column, stable)
+    from toprank.data.files import format_of, is_readable_folder, read, with_metadata
 
     origin: Any = source
     if not isinstance(origin, str | os.PathLike):
         check_data("folds", origin)
     path = Path(origin)
     if not os.path.isdir(path) or is_readable_folder(path):
-        if by is not None:
-            read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)
-        return _divided(read(path, **read_options), k, seed, by, stable)
-    for name, value, default in (("by", by, None), ("stable", bool(stable), False), ("k", k, _N_PARTITIONS)):
+        if time_column is not None:
+            read_options = with_metadata(read_options.get("format") or format_of(path), [time_column], read_options)
+        return _divided(read(path, **read_options), k, seed, time_column, stable)
+    for name, value, default in (
+        ("time_column", time_column, None),
+        ("stable", bool(stable), False),
+        ("k", k, _N_PARTITIONS),
+    ):
         if value != default:
             problem = f"{name}={plainer(value)!r} applies only to data that are divided here."
             raise DataError(f"{path} brings its own folds; {problem}")
@@ -143,7 +147,7 @@ def split(
     fractions: Sequence[float] = (0.6, 0.2, 0.2),
     *,
     seed: int = 0,
-    by: str | None = None,
+    time_column: str | None = None,
     stable: bool = False,
 ) -> tuple[RankingData, ...]:
     """Divide the queries into parts of about the given fractions; queries keep their order within a part.
@@ -152,9 +156,9 @@ def split(
         data: what to divide.
         fractions: the shares of the queries, which add up to 1.
         seed: decides the division, by a hash of each query's id.
-        by: a carried column of dates or numbers: the first part is then the earliest, the last the latest, and nothing
-            is random. A query goes by its latest date, queries of one date stay together, and a border lies at the
-            change of date that is nearest to the wanted share.
+        time_column: a metadata column of dates or numbers: the first part is then the earliest, the last the latest,
+            and nothing is random. A query goes by its latest date, queries of one date stay together, and a border lies
+            at the change of date that is nearest to the wanted share.
         stable: the part of a query depends on its id, the seed and the fractions alone, and stays when queries come or
             go; parts have the wanted shares as nearly as a hash gives them. Default: parts have the wanted sizes, and
             queries near a border change sides when others come or go.
@@ -164,21 +168,26 @@ def split(
     [6, 2, 2]
     """
     check_data("split", data)
-    part = part_numbers(data, fractions, seed=seed, by=by, stable=stable)
+    part = part_numbers(data, fractions, seed=seed, time_column=time_column, stable=stable)
     return tuple(data.select(part == number) for number in range(len(fractions)))
 
 
 def part_numbers(
-    data: RankingData, fractions: Sequence[float], *, seed: int = 0, by: str | None = None, stable: bool = False
+    data: RankingData,
+    fractions: Sequence[float],
+    *,
+    seed: int = 0,
+    time_column: str | None = None,
+    stable: bool = False,
 ) -> npt.NDArray[np.int64]:
     """Return the number of each query's part, from 0; see `split`."""
     shares = numbers(fractions, "fractions").astype(np.float64)
     # 0.7 + 0.2 + 0.1 is 0.9999999999999999: shares may miss 1 by rounding.
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
-    if by is not None:
+    if time_column is not None:
         _refuse_chance(seed, stable)
-        return periods(data, by, shares.tolist())
+        return periods(data, time_column, shares.tolist())
     if stable:
         return _stable_parts(data.qids, seed, shares)
     ends = np.round(np.cumsum(shares) * data.n_queries).astype(np.int64)
@@ -192,13 +201,13 @@ def part_numbers(
     return part
 
 
-def _divided(data: RankingData, k: int, seed: int, by: str | None, stable: bool) -> Folds:
+def _divided(data: RankingData, k: int, seed: int, time_column: str | None, stable: bool) -> Folds:
     check_files(data)
-    if by is None:
+    if time_column is None:
         return _k_fold(data, k, seed, stable)
     check_whole("k", k, 1)
     _refuse_chance(seed, stable)
-    return folds_of(data, Division.expanding(periods(data, by, [1 / (k + 2)] * (k + 2)), validation=True))
+    return folds_of(data, Division.expanding(periods(data, time_column, [1 / (k + 2)] * (k + 2)), validation=True))
 
 
 def folds_of(data: RankingData, division: Division) -> Folds:

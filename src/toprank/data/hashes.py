@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import Array, in_pieces
-from toprank.data.carried import NOTHING, judges_of
+from toprank.data.metadata import NO_METADATA, judges_of
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Hashes = npt.NDArray[np.uint64]
 ROWS, QUERIES = "rows", "known_queries"
 """Where the `training_` of a ranker keeps its rows and queries, as they stand in a model file."""
-_KEPT = 256  # hashes of a data set that are kept: 2 KB
-_QUERIES = 128  # of queries, two of each: 2 KB
-_CELLS = 1 << 18  # hashed at a time: 2 MB an array stay in the cache, and within a tight limit of memory
+_SAMPLE_SIZE = 256  # hashes of a data set that are kept: 2 KB
+_QUERY_SAMPLE_SIZE = 128  # of queries, two of each: 2 KB
+_BLOCK_CELLS = 1 << 18  # hashed at a time: 2 MB an array stay in the cache, and within a tight limit of memory
 
 
 def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
@@ -39,7 +39,7 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
     n, width = X.shape
     factors = _factors(width)
     hashes = np.empty(n, dtype=np.uint64)
-    step = max(1, _CELLS // max(width, 1))
+    step = max(1, _BLOCK_CELLS // max(width, 1))
     for first in range(0, n, step):
         part = X[first : first + step]
         if hasattr(part, "tocsr"):
@@ -91,7 +91,7 @@ def _words(values: npt.NDArray[Any], coarse: bool) -> Hashes:
     return words
 
 
-class Met(NamedTuple):
+class KnownRowMatches(NamedTuple):
     """Rows of other data that are known."""
 
     seen: int
@@ -110,10 +110,10 @@ class HashSample(NamedTuple):
     """Whether those are all."""
 
     @classmethod
-    def of(cls, hashes: Hashes, most: int = _KEPT) -> tuple[Self, npt.NDArray[np.int64], int]:
+    def from_hashes(cls, hashes: Hashes, max_size: int = _SAMPLE_SIZE) -> tuple[Self, npt.NDArray[np.int64], int]:
         """Draw a sample of at most this size; also return the places of its hashes, and how many occur once."""
         single, at = single_hashes(hashes)
-        return cls(single[:most], len(single) <= most), at[:most], len(single)
+        return cls(single[:max_size], len(single) <= max_size), at[:max_size], len(single)
 
     def comparable(self, hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
         """Return the hashes, in order, that the sample would hold if they were of the same set, and their places."""
@@ -149,19 +149,19 @@ class KnownRows:
     """The share of the rows that others repeat: where it is large, a row that is known tells little."""
 
     @classmethod
-    def of(cls, hashes: Hashes, labels: npt.NDArray[Any]) -> Self:
+    def from_hashes(cls, hashes: Hashes, labels: npt.NDArray[Any]) -> Self:
         """Draw the sample from the hashes of all rows."""
-        sample, at, n_single = HashSample.of(hashes)
+        sample, at, n_single = HashSample.from_hashes(hashes)
         return cls(sample, tuple(labels[at].astype(float).tolist()), 1 - n_single / max(len(hashes), 1))
 
-    def met(self, hashes: Hashes, labels: npt.NDArray[Any]) -> Met:
+    def matches(self, hashes: Hashes, labels: npt.NDArray[Any]) -> KnownRowMatches:
         """Which of the rows are known; rows that repeat each other are no evidence."""
         if not len(self.sample.least):
-            return Met(0, 0, 0)
+            return KnownRowMatches(0, 0, 0)
         single, at = self.sample.comparable(hashes)
         places = self.sample.places(single)
         alike = np.array(self.labels)[places[places >= 0]] == labels[at][places >= 0]
-        return Met(int(alike.sum()), int((~alike).sum()), len(single))
+        return KnownRowMatches(int(alike.sum()), int((~alike).sum()), len(single))
 
     def plain(self) -> dict[str, Any]:
         """For a model file."""
@@ -194,19 +194,19 @@ class KnownQueries(NamedTuple):
     """Of each of these queries, the least hash of its rows."""
 
     @classmethod
-    def of(cls, data: RankingData) -> Self:
+    def from_data(cls, data: RankingData) -> Self:
         """Draw the sample from data."""
-        ids, kept, _ = HashSample.of(id_hashes(data.qids), _QUERIES)
+        ids, kept, _ = HashSample.from_hashes(id_hashes(data.qids), _QUERY_SAMPLE_SIZE)
         some = data.select(kept)
         return cls(ids, some.queries.min(row_hashes(some.X)))
 
     def places(self, qids: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
         """For each query its place among those that are kept, or -1, and of how many that can be told."""
         hashes = id_hashes(qids)
-        n_known = len(hashes) if self.ids.whole else int((hashes <= self.ids.least[-1]).sum())
-        return self.ids.places(hashes), n_known
+        n_comparable = len(hashes) if self.ids.whole else int((hashes <= self.ids.least[-1]).sum())
+        return self.ids.places(hashes), n_comparable
 
-    def strangers(self, known: RankingData, places: npt.NDArray[np.int64]) -> int:
+    def n_unknown(self, known: RankingData, places: npt.NDArray[np.int64]) -> int:
         """How many of these queries, all of them kept, surely hold a row that was not there: one with a lesser hash.
 
         A query that brings some or all of its rows again has none, so that those are never counted. Of queries that
@@ -293,11 +293,11 @@ def longest_text(array: Array) -> int:
     return max([1, *(int(np.char.str_len(piece).max(initial=1)) for piece in in_pieces(array))])
 
 
-def remembered(data: RankingData, *, rows: bool) -> dict[str, Any]:
+def training_record(data: RankingData, *, rows: bool) -> dict[str, Any]:
     """Return what a model keeps of its training data, to recognize their queries, judges and, if asked, rows later."""
-    judges = () if data.carried is NOTHING else judges_of(data.carried)
+    judges = () if data.metadata is NO_METADATA else judges_of(data.metadata)
     return {
-        QUERIES: KnownQueries.of(data).plain(),
+        QUERIES: KnownQueries.from_data(data).plain(),
         **({"judges": list(judges)} if judges else {}),
-        **({ROWS: KnownRows.of(row_hashes(data.X), data.labels).plain()} if rows else {}),
+        **({ROWS: KnownRows.from_hashes(row_hashes(data.X), data.labels).plain()} if rows else {}),
     }

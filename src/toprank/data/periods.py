@@ -16,14 +16,14 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 
-def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
+def periods(data: RankingData, time_column: str, shares: Sequence[float]) -> IntArray:
     """The period of each query, 0 being the earliest; `shares` are the fractions of the queries in each.
 
-    >>> data = RankingData(np.zeros((4, 1)), np.zeros(4), qid=range(4), carried={"day": [3, 1, 2, 4]})
+    >>> data = RankingData(np.zeros((4, 1)), np.zeros(4), qid=range(4), metadata={"day": [3, 1, 2, 4]})
     >>> periods(data, "day", [0.5, 0.5]).tolist()
     [1, 0, 0, 1]
     """
-    times = _times(data, by)
+    times = _times(data, time_column)
     starts = data.queries.offsets[:-1]
     whole = len(times) == data.n_queries
     earliest, latest = (
@@ -33,8 +33,8 @@ def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
     if len(dates) < len(shares):
         shown = f"only {len(dates)} different dates" if len(dates) > 1 else f"the same value everywhere ({dates[0]})"
         raise DataError(
-            f"The column '{by}' has {shown}, too few for {len(shares)} parts one after the other: queries of one date "
-            "stay together. Ask for fewer parts, or carry a finer date."
+            f"The column '{time_column}' has {shown}, too few for {len(shares)} parts one after the other: queries of "
+            "one date stay together. Ask for fewer parts, or use a column of finer dates."
         )
     number = np.searchsorted(borders(counts, shares), np.searchsorted(dates, latest), side="right")
     for border in range(1, len(shares)):
@@ -42,10 +42,10 @@ def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
         last = latest[~behind].max()
         if (earliest[behind] <= last).all():
             raise DataError(
-                f"All {int(behind.sum()):,} queries behind the border at {last} of '{by}' had begun before it, so time "
-                "does not divide these queries. Make a query of each session, for example by putting the date into "
-                "the query id, or split without",
-                remedy=Remedy("{by}.", by=...),
+                f"All {int(behind.sum()):,} queries behind the border at {last} of '{time_column}' had begun before "
+                "it, so time does not divide these queries. Make a query of each session, for example by putting the "
+                "date into the query id, or split without",
+                remedy=Remedy("{time_column}.", time_column=...),
             )
     return number.astype(np.int64)
 
@@ -61,27 +61,27 @@ def borders(counts: IntArray, shares: Sequence[float]) -> IntArray:
     return np.array(firsts, dtype=np.int64)
 
 
-def _times(data: RankingData, by: str) -> Array:
+def _times(data: RankingData, time_column: str) -> Array:
     """The dates of queries or documents, as values that have an order; none may be missing."""
-    if not isinstance(by, str) or by not in data.carried:
-        if not data.carried:
+    if not isinstance(time_column, str) or time_column not in data.metadata:
+        if not data.metadata:
             raise DataError(
-                f"The data carry no column '{by}' to go by. Read them from a table with",
-                remedy=Remedy("{carry}.", carry=[by]),
+                f"The data have no metadata column '{time_column}' to split by. Read them from a table with",
+                remedy=Remedy("{metadata}.", metadata=[time_column]),
             )
-        raise UnknownNameError("carried column", str(by), data.carried)
-    times = data.carried[by]
+        raise UnknownNameError("metadata column", str(time_column), data.metadata)
+    times = data.metadata[time_column]
     if times.dtype.kind == "U":
         try:
             times = np.array([word or "NaT" for word in times.tolist()], dtype="datetime64[us]")
         except ValueError:
             raise DataError(
-                f"The column '{by}' holds text that is no date, such as {str(times[0])!r}; give dates (2024-05-31) "
-                "or numbers."
+                f"The column '{time_column}' holds text that is no date, such as {str(times[0])!r}; give dates "
+                "(2024-05-31) or numbers."
             ) from None
     missing = times != times
     if missing.any():
         place = int(np.argmax(missing))
         qid = data.qids[place if len(times) == data.n_queries else data.queries.document_query[place]]
-        raise DataError(f"Query {qid} has no value in the column '{by}'; give it one, or leave the query out.")
+        raise DataError(f"Query {qid} has no value in the column '{time_column}'; give it one, or leave the query out.")
     return times

@@ -14,7 +14,7 @@ from toprank.data.arguments import check_flag
 from toprank.data.arrays import identifiers
 from toprank.errors import DataError, Remedy
 
-_MOST = 2**62  # documents: more than any memory holds, and far enough from where 64 bits end
+_MAX_DOCUMENTS = 2**62  # documents: more than any memory holds, and far enough from where 64 bits end
 
 
 class Queries:
@@ -47,7 +47,7 @@ class Queries:
                 f"Query offsets must rise strictly; query number {query} (from 0) would hold "
                 f"{int(bounds[query + 1]) - int(bounds[query])} documents. Leave empty queries out."
             )
-        if bounds[-1] > _MOST:
+        if bounds[-1] > _MAX_DOCUMENTS:
             raise DataError(f"Query offsets must end at the number of documents; {bounds[-1]} cannot be one.")
         self.offsets = _frozen(np.array(bounds, dtype=np.int64))
 
@@ -64,7 +64,7 @@ class Queries:
         if counts.min() < 1:
             empty = int(np.argmax(counts < 1))
             raise DataError(f"Query number {empty} (from 0) has size {counts[empty]}; leave empty queries out.")
-        if counts.sum(dtype=np.float64) > _MOST:  # as floats: the sum may be too large for whole numbers
+        if counts.sum(dtype=np.float64) > _MAX_DOCUMENTS:  # as floats: the sum may be too large for whole numbers
             raise DataError(f"Query sizes must add up to the number of documents; one of {counts.max()} cannot be.")
         return cls(offsets_of(counts))
 
@@ -89,13 +89,13 @@ class Queries:
         return int(self.offsets[-1])
 
     @property
-    def places(self) -> npt.NDArray[np.int64]:
+    def positions_in_query(self) -> npt.NDArray[np.int64]:
         """For each document, its place within its query, from 0.
 
-        >>> Queries([0, 2, 5]).places.tolist()
+        >>> Queries([0, 2, 5]).positions_in_query.tolist()
         [0, 1, 0, 1, 2]
         """
-        return places_within(self.sizes)
+        return positions_within(self.sizes)
 
     def sum(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
         """Sum over the documents of each query."""
@@ -114,10 +114,10 @@ class Queries:
         """Smallest value in each query."""
         return np.minimum.reduceat(self._documents(values), self.offsets[:-1], axis=0)
 
-    def spread(self, per_query: npt.ArrayLike) -> npt.NDArray[Any]:
+    def broadcast(self, per_query: npt.ArrayLike) -> npt.NDArray[Any]:
         """Give every document the value of its query.
 
-        >>> Queries([0, 1, 3]).spread([7, 8]).tolist()
+        >>> Queries([0, 1, 3]).broadcast([7, 8]).tolist()
         [7, 8, 8]
         """
         return np.repeat(_one_for_each(per_query, len(self), "queries"), self.sizes, axis=0)
@@ -143,10 +143,10 @@ class Queries:
         return f"Queries({self.n_queries} queries, {self.n_documents} documents)"
 
 
-def places_within(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def positions_within(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """0, 1, … for the members of each of several lists that follow one another; a list may be empty.
 
-    >>> places_within(np.array([2, 0, 3])).tolist()
+    >>> positions_within(np.array([2, 0, 3])).tolist()
     [0, 1, 0, 1, 2]
     """
     ends = np.cumsum(sizes)
@@ -234,11 +234,11 @@ def group_rows(
 
 def regrouped(row_ids: Array) -> tuple[Array, Queries, Array]:
     """The stable order that brings the rows of each query together, queries by first appearance."""
-    query_of_row, ids = by_appearance(row_ids)
+    query_of_row, ids = factorize(row_ids)
     return np.argsort(query_of_row, kind="stable"), Queries.from_sizes(np.bincount(query_of_row)), ids
 
 
-def by_appearance(values: Array) -> tuple[IntArray, Array]:
+def factorize(values: Array) -> tuple[IntArray, Array]:
     """Return the number of each value among the distinct ones, counted by first appearance, and the distinct ones."""
     different, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)

@@ -26,14 +26,14 @@ class QueryValues(AnnotatedArray):
     qids: npt.NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, values: npt.ArrayLike, qids: npt.ArrayLike) -> QueryValues:
+    def from_values(cls, values: npt.ArrayLike, qids: npt.ArrayLike) -> QueryValues:
         """The values of these queries."""
         result = np.asarray(values, dtype=np.float64).view(cls)
         result.qids = np.asarray(qids)
         return result
 
     def __reduce__(self) -> Any:
-        return super().__reduce__() if self.qids is None else (QueryValues.of, (np.asarray(self), self.qids))
+        return super().__reduce__() if self.qids is None else (QueryValues.from_values, (np.asarray(self), self.qids))
 
 
 def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:

@@ -56,11 +56,11 @@ class Roles:
         query_weight: column of query weights.
         position: column of the positions at which documents were shown.
         teacher: column of another ranker's scores.
-        metadata: columns carried along but not learned from. None: not decided.
+        metadata: columns kept with the rows but not learned from. None if not decided.
         text: columns of words. False: none; None: not decided.
         inferred: keywords of the roles that were inferred from names of columns.
 
-    >>> Roles.from_keywords({"qid": "search_id", "carry": ["device"], "dtype": "float32"}).columns
+    >>> Roles.from_keywords({"qid": "search_id", "metadata": ["device"], "dtype": "float32"}).columns
     {'qid': 'search_id'}
     """
 
@@ -79,9 +79,10 @@ class Roles:
     def from_keywords(cls, options: Mapping[str, Any]) -> Self:
         """Build roles from the keywords of `from_frame`; other keywords are ignored."""
         columns: dict[str, Any] = {role.field: options.get(keyword) for keyword, role in ROLES.items()}
-        carry, text = options.get("carry"), options.get("text")
-        names = None if carry is None else (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
-        return cls(**columns, metadata=names, text=TextRoles.of(text) if text else text)
+        metadata, text = options.get("metadata"), options.get("text")
+        if metadata is not None:
+            metadata = (metadata,) if isinstance(metadata, str) else tuple(str(name) for name in metadata)
+        return cls(**columns, metadata=metadata, text=TextRoles.from_value(text) if text else text)
 
     @classmethod
     def none(cls) -> Self:
@@ -91,10 +92,10 @@ class Roles:
 
     def keywords(self) -> dict[str, Any]:
         """Return the keywords of `from_frame` that give these roles."""
-        columns = {keyword: self.of(keyword) for keyword in ROLES}
-        return columns | {"carry": None if self.metadata is None else list(self.metadata), "text": self.text}
+        columns = {keyword: self.column(keyword) for keyword in ROLES}
+        return columns | {"metadata": None if self.metadata is None else list(self.metadata), "text": self.text}
 
-    def of(self, keyword: str) -> Choice:
+    def column(self, keyword: str) -> Choice:
         """Return the column of a role, by its keyword."""
         choice: Choice = getattr(self, ROLES[keyword].field)
         return choice
@@ -102,7 +103,7 @@ class Roles:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that play a role, by its keyword."""
-        return {keyword: name for keyword in ROLES if isinstance(name := self.of(keyword), str) and name}
+        return {keyword: name for keyword in ROLES if isinstance(name := self.column(keyword), str) and name}
 
     @property
     def words(self) -> TextRoles | None:
@@ -110,7 +111,7 @@ class Roles:
         return self.text or None
 
     @property
-    def carried(self) -> tuple[str, ...]:
+    def all_metadata(self) -> tuple[str, ...]:
         """Metadata columns, then columns of words: all that is kept without being a feature or a role."""
         return tuple(dict.fromkeys([*(self.metadata or ()), *(self.text.columns if self.text else ())]))
 
@@ -133,7 +134,7 @@ class Roles:
         >>> Roles(query="qid", label="grade", inferred=("label", "qid")).in_words()
         ("label 'grade'", "query 'qid'")
         """
-        return tuple(f"{_called(keyword)} '{self.of(keyword)}'" for keyword in self.inferred)
+        return tuple(f"{_called(keyword)} '{self.column(keyword)}'" for keyword in self.inferred)
 
     def plain(self) -> dict[str, Any]:
         """Return the roles as JSON can hold them; see `from_plain`."""
@@ -154,7 +155,7 @@ class Roles:
             for names in (described.get("metadata"), described.get("inferred"))
         )
         try:
-            text = None if described.get("text") is None else TextRoles.of(described["text"])
+            text = None if described.get("text") is None else TextRoles.from_value(described["text"])
         except DataError:
             text = None
         known = tuple(keyword for keyword in inferred if keyword in ROLES and ROLES[keyword].field in columns)
@@ -200,7 +201,7 @@ def infer_roles(given: Roles, names: Sequence[str], *, needed: Iterable[str] = (
     Raises:
         DataError: several columns could play a role, or none could play one that is needed.
     """
-    undecided = [keyword for keyword in ROLES if given.of(keyword) is None]
+    undecided = [keyword for keyword in ROLES if given.column(keyword) is None]
     found = {keyword: _infer(keyword, names, keyword in needed, given) for keyword in undecided}
     new = tuple(keyword for keyword, name in found.items() if name)
     roles = replace(given.decided(**found), inferred=(*given.inferred, *new))

@@ -32,7 +32,7 @@ class DocumentValues(AnnotatedArray):
     """`RankingData.row_order_token` of the data."""
 
     @classmethod
-    def of(cls, values: npt.NDArray[Any], documents: object) -> DocumentValues:
+    def from_values(cls, values: npt.NDArray[Any], documents: object) -> DocumentValues:
         """Return a copy of the values, marked."""
         marked = cls(values.shape, values.dtype)
         marked[...] = values
@@ -40,7 +40,7 @@ class DocumentValues(AnnotatedArray):
         return marked
 
     @staticmethod
-    def are_of(values: Any, documents: object) -> bool:
+    def belong_to(values: Any, documents: object) -> bool:
         """Return whether an array is marked with these documents, by itself or as the plain form of a marked one."""
         marked = values if isinstance(values, DocumentValues) else getattr(values, "base", None)
         return isinstance(marked, DocumentValues) and marked.documents is documents
@@ -53,14 +53,14 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
         DataError: nothing tells the order of the values, or their index does not fit the data.
     """
     _check_order(order)
-    if order == "data" or (data.rows_moved and DocumentValues.are_of(values, data.row_order_token)):
+    if order == "data" or (data.was_regrouped and DocumentValues.belong_to(values, data.row_order_token)):
         return None
     if order == "source":
-        return data.source_places if data.rows_moved else None
+        return data.source_places if data.was_regrouped else None
     index = index_of(values)
     if index is not None and data.source_index is not None:
         return _by_index(data, index)
-    if data.rows_moved:
+    if data.was_regrouped:
         raise DataError(
             "Grouping the rows by query moved them, and nothing tells whether these values are in the order of data.X "
             "or in that of the rows as they were given. Say so: order='data' (such as what another library makes of "
@@ -98,7 +98,7 @@ def _refuse_renumbered(index: Any) -> None:
 
 def _by_index(data: RankingData, index: Any) -> IntArray | None:
     known = data.source_index
-    if (index.is_unique or not data.rows_moved) and index.equals(known):
+    if (index.is_unique or not data.was_regrouped) and index.equals(known):
         return None
     otherwise = (
         "Give the column of that frame itself, or an array with order='data' (the order of data.X) or order='source' "

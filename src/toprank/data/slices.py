@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import Array, IntArray
-from toprank.data.carried import Carried, column_of, for_each_query
 from toprank.data.dataset import RankingData
+from toprank.data.metadata import Metadata, checked_column, one_per_query
 from toprank.data.queries import Queries
 from toprank.data.query_values import listed
 from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
@@ -20,7 +20,7 @@ MIN_QUERIES = 20
 """Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
 SliceBy = str | npt.ArrayLike | Mapping[Any, Any]
 _HEAD = "head:"
-_MOST = 50  # slices; more are values of a number, not slices
+_MAX_SLICES = 50  # slices; more are values of a number, not slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,25 +49,25 @@ class Slices:
 class Sliceable:
     """What is known of queries that may be divided into slices later."""
 
-    carried: Carried
+    metadata: Metadata
     queries: Queries
     qids: Array
     query_weights: Array | None
 
     @classmethod
-    def of(cls, data: RankingData) -> Sliceable:
+    def from_data(cls, data: RankingData) -> Sliceable:
         """The queries of some data."""
-        return cls(data.carried, data.queries, data.qids, data.query_weights)
+        return cls(data.metadata, data.queries, data.qids, data.query_weights)
 
     def slices(self, by: SliceBy) -> Slices:
-        """The slices by a carried column, by ``head:COLUMN``, or by one value for each query.
+        """The slices by a metadata column, by ``head:COLUMN``, or by one value for each query.
 
         Head are the queries with the largest values of the column that together make half of its sum, tail all others;
         queries of equal value stay together. ``head:documents`` goes by the number of documents of a query,
         ``head:weight`` by the query weights.
 
-        >>> data = RankingData(np.zeros((5, 1)), np.zeros(5), qid=range(5), carried={"asked": [9, 1, 2, 1, 4]})
-        >>> Sliceable.of(data).slices("head:asked").sizes
+        >>> data = RankingData(np.zeros((5, 1)), np.zeros(5), qid=range(5), metadata={"asked": [9, 1, 2, 1, 4]})
+        >>> Sliceable.from_data(data).slices("head:asked").sizes
         {'head': 1, 'tail': 4}
         """
         return pooled_slices([self], by) if isinstance(by, str) else slices_of_values(by, len(self.queries))
@@ -78,21 +78,21 @@ class Sliceable:
 
     def is_head(self, by: str) -> bool:
         """Whether head and tail are asked for, and no column has that name."""
-        return by.startswith(_HEAD) and by not in self.carried
+        return by.startswith(_HEAD) and by not in self.metadata
 
     def _column(self, name: str, numbers: bool = False) -> Array:
-        if name in self.carried:
-            return for_each_query(name, self.carried[name], self.queries, self.qids)
+        if name in self.metadata:
+            return one_per_query(name, self.metadata[name], self.queries, self.qids)
         if numbers and name == "documents":
             return self.queries.sizes
         if numbers and name == "weight" and self.query_weights is not None:
             return self.query_weights
-        if self.carried:
-            raise UnknownNameError("carried column", name, (*self.carried, "head:documents"))
+        if self.metadata:
+            raise UnknownNameError("metadata column", name, (*self.metadata, "head:documents"))
         raise DataError(
             f"The data carry no column '{name}' to slice by. Read them from a table with",
             remedy=join_parts(
-                Remedy("{carry},", carry=[name]),
+                Remedy("{metadata},", metadata=[name]),
                 Remedy("give one value for each query,", ""),
                 "or slice by head:documents.",
             ),
@@ -138,7 +138,7 @@ def slices_of_values(by: SliceBy | Slices, n: int) -> Slices:
         raise DataError(f"Nothing is known of these queries, so they have no '{by}'; give one value for each query.")
     if isinstance(by, Mapping):
         raise DataError("These queries have no ids; give one value for each query, in their order.")
-    column = column_of(by, "slice")
+    column = checked_column(by, "slice")
     if len(column) != n:
         raise DataError(f"There are {len(column)} values to slice {n} queries by; there must be one for each query.")
     return _by_value("slice", column)
@@ -146,11 +146,11 @@ def slices_of_values(by: SliceBy | Slices, n: int) -> Slices:
 
 def _by_value(by: str, column: Array) -> Slices:
     values, codes = np.unique(column, return_inverse=True)
-    if len(values) > _MOST:
+    if len(values) > _MAX_SLICES:
         further = f" For head and tail by its size, say 'head:{by}'." if column.dtype.kind in "if" else ""
         raise DataError(
-            f"'{by}' has {len(values):,} different values, and each would be a slice; make at most {_MOST} classes of "
-            f"them.{further}"
+            f"'{by}' has {len(values):,} different values, and each would be a slice; make at most {_MAX_SLICES} "
+            f"classes of them.{further}"
         )
     if len(values) < 2:
         raise DataError(f"'{by}' is {_word(values[0])} for every query, so there is only one slice: all of them.")

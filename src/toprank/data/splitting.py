@@ -17,7 +17,7 @@ import numpy as np
 from toprank.compute import IntArray
 from toprank.data.bytesource import TABLES, os_errors, plain_name
 from toprank.data.dataset import RankingData
-from toprank.data.files import carrying, format_of, read, write
+from toprank.data.files import format_of, read, with_metadata, write
 from toprank.data.folds import split
 from toprank.errors import DataError
 
@@ -30,7 +30,7 @@ def split_file(
     folder: str | os.PathLike[str],
     fractions: Sequence[float] = (0.6, 0.2, 0.2),
     *,
-    by: str | None = None,
+    time_column: str | None = None,
     seed: int = 0,
     stable: bool = False,
     **options: Any,
@@ -41,7 +41,7 @@ def split_file(
         source: LETOR text, a table, a folder of Parquet files or a stored copy.
         folder: where to write; it is made where there is none.
         fractions: the shares of the queries, two or three.
-        by: a column of dates or numbers of a table: the test file is then the latest. See `toprank.split`.
+        time_column: a column of dates or numbers of a table: the test file is then the latest. See `toprank.split`.
         seed: decides the division.
         stable: the part of a query depends on its id, the seed and the fractions alone. See `toprank.split`.
         **options: for the reader, such as ``qid=``; see `toprank.read`.
@@ -59,8 +59,8 @@ def split_file(
     if any(path.exists() and path.samefile(file) for path in paths):
         raise DataError(f"{file} would be replaced by a part of itself; write into another folder.")
     bare: dict[str, Any] = {"features": [], "label": False} if kind in TABLES else {}
-    data = read(file, **carrying(kind, () if by is None else (by,), {**bare, **options}))
-    parts = split(data, fractions, seed=seed, by=by, stable=stable)
+    data = read(file, **with_metadata(kind, () if time_column is None else (time_column,), {**bare, **options}))
+    parts = split(data, fractions, seed=seed, time_column=time_column, stable=stable)
     with os_errors(target, "written"):
         target.mkdir(exist_ok=True)
     if kind in TABLES:
@@ -74,7 +74,7 @@ def split_file(
 def _part_of_each_row(data: RankingData, parts: Sequence[RankingData]) -> IntArray:
     """The number of the part that each row of the source goes to."""
     number = {qid: place for place, part in enumerate(parts) for qid in part.qids.tolist()}
-    return data.in_source_order(data.queries.spread(np.array([number[qid] for qid in data.qids.tolist()])))
+    return data.in_source_order(data.queries.broadcast(np.array([number[qid] for qid in data.qids.tolist()])))
 
 
 def _write_rows(file: Path, kind: str, paths: Sequence[Path], number: IntArray) -> None:

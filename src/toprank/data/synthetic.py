@@ -47,7 +47,7 @@ def synthetic(
     truth: Literal["linear", "nonlinear"] = "linear",
     skew: float = 1.0,
     noise: float = 0.5,
-    irrelevant: int = 0,
+    n_irrelevant: int = 0,
     query_effect: float = 0.0,
     dtype: npt.DTypeLike = np.float32,
     seed: int = 0,
@@ -63,7 +63,7 @@ def synthetic(
         truth: s(x) is ``"linear"``, w·x, or ``"nonlinear"``, Σ w_c (sin 2x_c + x_c x_{c+1}), standardized.
         skew: how rare high grades are: a share ∝ exp(-skew k) of the documents has grade k. 0: all equally common.
         noise: temperature of the grades around s(x), whose own spread is 1; 0 makes them a function of x.
-        irrelevant: how many of the features have no effect.
+        n_irrelevant: how many of the features have no effect.
         query_effect: spread of a shift common to all documents of a query. It is visible as a feature, constant
             within the query, so that P(grade | x) stays known.
         dtype: float32 or float64.
@@ -80,9 +80,9 @@ def synthetic(
     if truth not in ("linear", "nonlinear"):
         raise UnknownNameError("truth", str(truth), ("linear", "nonlinear"))
     shared = 1 if query_effect else 0
-    effective = n_features - irrelevant - shared
-    if irrelevant < 0 or effective < 1:
-        kinds = f"{irrelevant} irrelevant" + (" and one for the query effect" if shared else "")
+    effective = n_features - n_irrelevant - shared
+    if n_irrelevant < 0 or effective < 1:
+        kinds = f"{n_irrelevant} irrelevant" + (" and one for the query effect" if shared else "")
         raise DataError(f"Of {n_features} features, {kinds}, none is left to decide the grades; ask for more.")
     if n_queries < 1 or n_grades < 2 or not (skew >= 0 and noise >= 0 and query_effect >= 0):
         raise DataError("n_queries must be at least 1, n_grades at least 2, skew, noise and query_effect at least 0.")
@@ -90,7 +90,7 @@ def synthetic(
     queries = _draw_queries(n_queries, n_documents, rng)
     X = rng.standard_normal((queries.n_documents, n_features)).astype(precision(dtype))
     if shared:
-        X[:, effective] = queries.spread(X[queries.offsets[:-1], effective])
+        X[:, effective] = queries.broadcast(X[queries.offsets[:-1], effective])
     known = rng if truth_seed is None else np.random.default_rng([truth_seed, 2])
     weights = known.uniform(0.5, 1.0, effective) * known.choice([-1.0, 1.0], effective)
     typical = X if truth_seed is None else known.standard_normal((_TYPICAL, effective + shared))
@@ -98,7 +98,7 @@ def synthetic(
     among = scores if truth_seed is None else _true_scores(typical, typical, weights, truth, query_effect)
     names = [f"effective_{c + 1}" for c in range(effective)] + ["query"] * shared
     data = SyntheticData.from_probabilities(X, _ordinal(scores, among, n_grades, skew, noise), queries, seed)
-    return data._with(feature_names=(*names, *(f"irrelevant_{c + 1}" for c in range(irrelevant))))
+    return data._with(feature_names=(*names, *(f"irrelevant_{c + 1}" for c in range(n_irrelevant))))
 
 
 def _draw_queries(n_queries: int, n_documents: int | tuple[int, int], rng: np.random.Generator) -> Queries:

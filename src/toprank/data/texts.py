@@ -1,4 +1,4 @@
-"""Which carried columns are text that queries are matched with, and how such a column is held.
+"""Which metadata columns are text that queries are matched with, and how such a column is held.
 
 A title or a description is no category and no word of a slice: texts are long, and hardly two are alike. Each is a
 Python string of its own length (an array of NumPy's strings would give every text the room of the longest).
@@ -21,7 +21,7 @@ _END = b"\xff"  # a byte that UTF-8 never has
 class TextRoles(NamedTuple):
     """The column with the words of the query, and the fields of the documents.
 
-    >>> TextRoles.of({"query": "search_term", "document": ["title", "description"]})
+    >>> TextRoles.from_value({"query": "search_term", "document": ["title", "description"]})
     TextRoles(query='search_term', document=('title', 'description'), language='english')
     """
 
@@ -31,7 +31,7 @@ class TextRoles(NamedTuple):
     """Of the stems, see `toprank.text.Analyzer`."""
 
     @classmethod
-    def of(cls, roles: Any) -> Self:
+    def from_value(cls, roles: Any) -> Self:
         """Check the roles that a caller gives, as a mapping."""
         if isinstance(roles, cls):
             return roles

@@ -44,7 +44,7 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
         )
     if rule == "irrelevant":
         return data.replace(labels=np.where(judged, data.labels, 0.0)), None
-    kept = judged if rule == "condense" else data.queries.spread(data.queries.min(judged))
+    kept = judged if rule == "condense" else data.queries.broadcast(data.queries.min(judged))
     if not kept.any():
         left = "No document is judged, so" if rule == "condense" else "Every query has unjudged documents, so"
         other = "irrelevant" if rule == "condense" else "condense"
@@ -52,7 +52,7 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
             left,
             remedy=Remedy(f"{{unjudged}} leaves none; use {other}.", unjudged=rule),
         )
-    return data.keep(kept), kept
+    return data.filter(kept), kept
 
 
 def settled_folds(folds: Folds, rule: str) -> Folds:

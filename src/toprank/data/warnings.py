@@ -8,7 +8,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
 from toprank.errors import warn_user
 
-FEW = 200
+MIN_UNUSUAL_DOCUMENTS = 200
 """Documents: a single list of more than that is rare where `qid` was left out on purpose."""
 
 
@@ -38,7 +38,7 @@ class WeightsWarning(UserWarning):
 
 def warn_one_query(n_documents: int, doing: str, warn: Callable[[str, type[Warning]], None] = warn_user) -> None:
     """Warn that rows without query ids were taken as one query, if there are many."""
-    if n_documents > FEW:
+    if n_documents > MIN_UNUSUAL_DOCUMENTS:
         warn(
             f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
             "with qid=; if they are one query indeed, give all the same.",

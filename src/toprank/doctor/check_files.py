@@ -1,4 +1,4 @@
-"""Files read and examined: rows of a query that are not neighbors are a finding, not a refusal."""
+"""Files read and scanned: rows of a query that are not neighbors are a finding, not a refusal."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from toprank.data.dataset import RankingData, check_data, dense_rows
 from toprank.data.encoding import codes_of
 from toprank.data.synthetic import Words, mixed_words
 from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of
-from toprank.doctor.scan import Examined, Mask, scan
+from toprank.doctor.scan import Mask, ScannedData, scan
 from toprank.doctor.splits import between_findings
 from toprank.errors import DataError, Remedy, join_parts
 from toprank.evaluation.scores import BoundMetric
@@ -31,29 +31,31 @@ from toprank.metrics.conventions import Gain
 from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
 
-_WILD = 1e4  # features whose ranges differ by more than this are worth a note: tools that do not scale them crawl
+_MAX_RANGE_RATIO = (
+    1e4  # features whose ranges differ by more than this are worth a note: tools that do not scale them crawl
+)
 
 
-def features_findings(examined: Examined) -> Iterator[Finding]:
+def features_findings(scanned: ScannedData) -> Iterator[Finding]:
     """Constant, duplicate, infinite, missing, and wildly different features."""
-    look, n, width = examined.scan, examined.data.n_documents, examined.data.n_features
+    look, n, width = scanned.scan, scanned.data.n_documents, scanned.data.n_features
 
     def some_features(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         columns = np.flatnonzero(which)
-        names = (examined.feature(column) for column in columns)
+        names = (scanned.feature(column) for column in columns)
         return about_some(code, severity, len(columns), width, f"feature|features {phrase}", names, remedy)
 
     constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
     phrase, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
     yield from some_features(constant, "constant-features", "warning", phrase, remedy)
-    yield from _duplicate_features(examined, ~constant)
+    yield from _duplicate_features(scanned, ~constant)
     phrase = "has|have one level in each query, and in most queries one of its|their own"
     remedy = join_parts(
         "Leave them out, or carry them along: no document stands above another by them, and trees learn queries by "
         "heart. The words of queries are matched with those of documents by",
         Remedy("{text}.", "{query_text} and {document_text}.", text=..., query_text=..., document_text=...),
     )
-    yield from some_features(_names_of_queries(examined) & ~constant, "names-of-queries", "warning", phrase, remedy)
+    yield from some_features(_names_of_queries(scanned) & ~constant, "names-of-queries", "warning", phrase, remedy)
     phrase = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
     remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
     yield from some_features(look.infinite > 0, "infinite-features", "problem", phrase, remedy)
@@ -65,12 +67,12 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
         Remedy("{missing}.", missing="zero"),
     )
     yield from some_features(look.missing > 0, "missing-values", "note", phrase, remedy)
-    yield from _scales(examined, ~constant & (look.infinite == 0))
+    yield from _scales(scanned, ~constant & (look.infinite == 0))
 
 
-def _names_of_queries(examined: Examined) -> Mask:
+def _names_of_queries(scanned: ScannedData) -> Mask:
     """Return which columns are categories that tell most queries apart, but no documents within a query."""
-    data, which = examined.data, np.zeros(examined.data.n_features, dtype=bool)
+    data, which = scanned.data, np.zeros(scanned.data.n_features, dtype=bool)
     encoding = data.encoding
     if encoding is None or data.n_queries < 2 or data.n_documents == data.n_queries:
         return which
@@ -78,45 +80,47 @@ def _names_of_queries(examined: Examined) -> Mask:
         codes = codes_of(data.X[:, place], len(encoding.columns[place].levels))
         of_query = codes[data.queries.offsets[:-1]]
         telling = len(np.unique(of_query[of_query >= 0])) > data.n_queries / 2
-        which[place] = telling and np.array_equal(codes, data.queries.spread(of_query))
+        which[place] = telling and np.array_equal(codes, data.queries.broadcast(of_query))
     return which
 
 
-def _duplicate_features(examined: Examined, varying: Mask) -> Iterator[Finding]:
+def _duplicate_features(scanned: ScannedData, varying: Mask) -> Iterator[Finding]:
     columns = np.flatnonzero(varying)
-    _, first, inverse = np.unique(examined.scan.column_hash[columns], return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(scanned.scan.column_hash[columns], return_index=True, return_inverse=True)
     originals = columns[first[inverse.reshape(-1)]]
     copies = np.flatnonzero(originals != columns)
-    pairs = (f"{examined.feature(columns[copy])} = {examined.feature(originals[copy])}" for copy in copies)
+    pairs = (f"{scanned.feature(columns[copy])} = {scanned.feature(originals[copy])}" for copy in copies)
     words = "feature|features repeats|repeat another|others exactly"
     remedy = "Drop the copies: they share the weight of the original and make solutions ambiguous."
-    yield from about_some("duplicate-features", "warning", len(copies), examined.data.n_features, words, pairs, remedy)
+    yield from about_some("duplicate-features", "warning", len(copies), scanned.data.n_features, words, pairs, remedy)
 
 
-def _scales(examined: Examined, which: Mask) -> Iterator[Finding]:
-    columns = np.flatnonzero(which & (examined.scan.largest > examined.scan.smallest))
-    ranges = examined.scan.largest[columns] / 2 - examined.scan.smallest[columns] / 2  # halves cannot overflow
-    if len(ranges) < 2 or ranges.max() / _WILD < ranges.min():
+def _scales(scanned: ScannedData, which: Mask) -> Iterator[Finding]:
+    columns = np.flatnonzero(which & (scanned.scan.largest > scanned.scan.smallest))
+    ranges = scanned.scan.largest[columns] / 2 - scanned.scan.smallest[columns] / 2  # halves cannot overflow
+    if len(ranges) < 2 or ranges.max() / _MAX_RANGE_RATIO < ranges.min():
         return
     narrow, wide = columns[np.argmin(ranges)], columns[np.argmax(ranges)]
     sentence = (
-        f"Features have very different ranges: {2 * ranges.min():.3g} for {examined.feature(narrow)}, "
-        f"{2 * ranges.max():.3g} for {examined.feature(wide)}."
+        f"Features have very different ranges: {2 * ranges.min():.3g} for {scanned.feature(narrow)}, "
+        f"{2 * ranges.max():.3g} for {scanned.feature(wide)}."
     )
     remedy = (
         "Nothing for the rankers here: linear models and networks standardize features by themselves, trees do not "
         "mind. Scale them for other tools."
     )
-    yield Finding("scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _WILD)), (), remedy)
+    yield Finding(
+        "scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _MAX_RANGE_RATIO)), (), remedy
+    )
 
 
-def rows_findings(examined: Examined) -> Iterator[Finding]:
+def rows_findings(scanned: ScannedData) -> Iterator[Finding]:
     """Documents that occur twice in a query, by content or by id, and labels that contradict each other."""
-    data = examined.data
+    data = scanned.data
     query_keys = mixed_words(np.arange(1, data.n_queries + 1, dtype=np.uint64))
-    of_query = data.queries.spread(query_keys)
+    of_query = data.queries.broadcast(query_keys)
     if data.n_features:
-        first, second = _alike(examined.scan.row_hash ^ of_query)
+        first, second = _alike(scanned.scan.row_hash ^ of_query)
         phrase = "has|have the same features as another of its|their query"
         remedy = "Remove true duplicates; if they are different documents, the features cannot tell them apart."
         yield from _repeats(data, second, "duplicate-documents", phrase, remedy)
@@ -227,7 +231,7 @@ def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Find
         yield from some_queries(sizes < cutoff, "short-lists", "note", f"fewer than {cutoff} documents", remedy)
 
 
-_FEWEST = 5  # queries; fewer may be in order by chance, and have too little spread to show it
+_MIN_QUERIES = 5  # queries; fewer may be in order by chance, and have too little spread to show it
 
 
 def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
@@ -240,7 +244,7 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     lead = abs(differences.mean())
     error = differences.std() / np.sqrt(len(differences))
     # Four standard errors are chance once in 16,000 data sets; less than 0.02 of NDCG misleads nobody.
-    if len(differences) < _FEWEST or lead < 0.02 or lead < 4 * error:
+    if len(differences) < _MIN_QUERIES or lead < 0.02 or lead < 4 * error:
         return
     best = differences.mean() > 0
     sentence = (
@@ -253,13 +257,13 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     yield Finding("file-order", "warning", sentence, count, (), remedy)
 
 
-_LOOKED_AT = 20_000  # documents, of whole queries, by which columns are compared with the label
+_MAX_COMPARED_DOCUMENTS = 20_000  # documents, of whole queries, by which columns are compared with the label
 _LEAK, _ORDERED = 0.99, 20  # share of pairs; queries, since one of many columns may order fewer right by chance
 
 
-def leak_findings(examined: Examined) -> Iterator[Finding]:
+def leak_findings(scanned: ScannedData) -> Iterator[Finding]:
     """Columns that order documents as the label does, or nearly: made from it, or from what it was made from."""
-    data = examined.data
+    data = scanned.data
     sizes, judged = data.queries.sizes, data.judged
     labels = np.where(judged, data.labels, 0.0)
     graded = np.flatnonzero(
@@ -267,19 +271,19 @@ def leak_findings(examined: Examined) -> Iterator[Finding]:
     )
     if len(graded) < _ORDERED or not data.n_features:
         return
-    step = max(1, -(-int(sizes[graded].sum()) // _LOOKED_AT))
+    step = max(1, -(-int(sizes[graded].sum()) // _MAX_COMPARED_DOCUMENTS))
     part = data.select(graded[::step])
     judge = BoundMetric(part.without_features(), PairwiseAccuracy())
     shares = {}
-    for column in np.flatnonzero(examined.scan.largest > examined.scan.smallest):
+    for column in np.flatnonzero(scanned.scan.largest > scanned.scan.smallest):
         values = part.X[:, [column]]
         values = dense_rows(values).reshape(-1)
-        share = judge(np.nan_to_num(values, nan=float(examined.scan.smallest[column]) - 1.0))
+        share = judge(np.nan_to_num(values, nan=float(scanned.scan.smallest[column]) - 1.0))
         if max(share, 1 - share) >= _LEAK:
             equal = np.array_equal(values, part.labels)
-            shares[
-                f"{examined.feature(column)} ({'the label itself' if equal else f'{max(share, 1 - share):.1%}'})"
-            ] = share
+            shares[f"{scanned.feature(column)} ({'the label itself' if equal else f'{max(share, 1 - share):.1%}'})"] = (
+                share
+            )
     words = f"feature|features orders|order at least {_LEAK:.0%} of the pairs of documents as their labels do"
     remedy = "If it is made from the label or known only afterwards, drop it: a ranker learns nothing else beside it."
     yield from about_some("label-leak", "warning", len(shares), data.n_features, words, list(shares), remedy)
@@ -325,7 +329,7 @@ def check(
         if isinstance(subject, str | os.PathLike):
             raise DataError(
                 f"check examines data that are read already: check(tr.read({str(subject)!r})); files by themselves are "
-                "examined by toprank.doctor.check_file, or on the command line by 'toprank check'."
+                "scanned by toprank.doctor.check_file, or on the command line by 'toprank check'."
             )
         check_data("check", subject)
     if names is None:
@@ -365,9 +369,9 @@ def report_on(
     known: Sequence[Finding] = (),
 ) -> Report:
     """The report on data sets, of which some findings are known already."""
-    examined = [Examined(data, scan(data, threads)) for data in everything]
+    scanned = [ScannedData(data, scan(data, threads)) for data in everything]
     findings = list(known)
-    for name, part in zip(names, examined, strict=True):
+    for name, part in zip(names, scanned, strict=True):
         prefix = f"{name}: " if len(names) > 1 else ""
         groups: Iterable[Iterable[Finding]] = (
             labels_findings(part.data),
@@ -380,10 +384,10 @@ def report_on(
         )
         of_part = itertools.chain.from_iterable(groups)
         findings += [replace(finding, summary=prefix + finding.summary) for finding in of_part]
-    for (a, first), (b, second) in itertools.combinations(zip(names, examined, strict=True), 2):
+    for (a, first), (b, second) in itertools.combinations(zip(names, scanned, strict=True), 2):
         findings += between_findings(a, first, b, second)
     subjects = [
         Subject(name, data.n_queries, data.n_documents, data.n_features)
         for name, data in zip(names, everything, strict=True)
     ]
-    return Report.of(subjects, findings)
+    return Report.from_findings(subjects, findings)

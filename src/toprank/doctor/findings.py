@@ -13,7 +13,7 @@ from toprank.display.tables import DisplayMixin, Kind, Part, frame_of
 
 Severity = Literal["problem", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
-_SHOWN = 5
+_MAX_EXAMPLES = 5
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Subject:
-    """The size of one data set that was examined."""
+    """The size of one data set that was scanned."""
 
     name: str
     queries: int
@@ -63,7 +63,7 @@ class Report(DisplayMixin):
     findings: tuple[Finding, ...]
 
     @classmethod
-    def of(cls, subjects: Iterable[Subject], findings: Iterable[Finding]) -> Report:
+    def from_findings(cls, subjects: Iterable[Subject], findings: Iterable[Finding]) -> Report:
         """A report with the findings sorted by severity, otherwise in their order."""
         ranked = sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
         return cls(tuple(subjects), tuple(ranked))
@@ -91,7 +91,7 @@ class Report(DisplayMixin):
 
 def examples_of(items: Iterable[Any]) -> tuple[str, ...]:
     """The first few items as short strings."""
-    return tuple(shortened(str(item), 40) for item in itertools.islice(items, _SHOWN))
+    return tuple(shortened(str(item), 40) for item in itertools.islice(items, _MAX_EXAMPLES))
 
 
 def agreeing(count: int, words: str) -> str:

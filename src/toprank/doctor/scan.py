@@ -19,7 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.synthetic import Words, mixed_words
 
 Mask = npt.NDArray[np.bool_]
-_ROWS = 4096  # at a time, so that only so many are copied if the rows of X are not contiguous
+_BLOCK_ROWS = 4096  # at a time, so that only so many are copied if the rows of X are not contiguous
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def scan(data: RankingData, threads: int | None = None) -> Scan:
             np.zeros(width, dtype=np.uint64),
             np.zeros(width, dtype=np.int64),
         )
-        for first in range(*strip, _ROWS):
-            last = min(first + _ROWS, strip[1])
+        for first in range(*strip, _BLOCK_ROWS):
+            last = min(first + _BLOCK_ROWS, strip[1])
             if data.is_sparse:
                 starts = data.X.indptr[first : last + 1].astype(np.int64)
                 stored = slice(starts[0], starts[-1])
@@ -73,7 +73,7 @@ def scan(data: RankingData, threads: int | None = None) -> Scan:
 
 
 @dataclass(frozen=True)
-class Examined:
+class ScannedData:
     """Data, and the scan of their features."""
 
     data: RankingData

@@ -9,10 +9,10 @@ import numpy as np
 from toprank.data.dataset import RankingData
 from toprank.data.hashes import row_hashes
 from toprank.doctor.findings import Finding, agreeing, examples_of, some
-from toprank.doctor.scan import Examined, Mask
+from toprank.doctor.scan import Mask, ScannedData
 
 
-def between_findings(a: str, first: Examined, b: str, second: Examined) -> Iterator[Finding]:
+def between_findings(a: str, first: ScannedData, b: str, second: ScannedData) -> Iterator[Finding]:
     """What two splits share: queries, and documents with identical features."""
     shared = [] if _counted(first.data) and _counted(second.data) else _shared_ids(first.data, second.data)
     if count := len(shared):
@@ -35,9 +35,9 @@ def between_findings(a: str, first: Examined, b: str, second: Examined) -> Itera
     yield from _near_copies(a, first, b, second, ~known & present)
 
 
-def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask) -> Iterator[Finding]:
+def _near_copies(a: str, first: ScannedData, b: str, second: ScannedData, others: Mask) -> Iterator[Finding]:
     """Documents of two splits that differ only after the third digit: rounded, or written by another tool."""
-    hashes = [row_hashes(examined.data.X, coarse=True) for examined in (first, second)]
+    hashes = [row_hashes(scanned.data.X, coarse=True) for scanned in (first, second)]
     repeated = 1 - len(np.unique(hashes[0])) / max(len(hashes[0]), 1)  # what coarse features give by chance
     near = np.isin(hashes[1], hashes[0]) & others
     count = int(np.count_nonzero(near))

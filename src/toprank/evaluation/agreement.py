@@ -319,7 +319,7 @@ def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple
 def _orders(everyone: Mapping[str, Qrels], runs: Any, metrics: Any, options: CompareOptions) -> Iterable[SystemOrder]:
     """Yield the order of systems for each judge but the first and each metric."""
     (_, reference), *others = everyone.items()
-    systems = {name: Run.of(run) for name, run in named(runs).items()}
+    systems = {name: Run.from_source(run) for name, run in named(runs).items()}
     for judge, judgments in others:
         common = np.intersect1d(reference.qids, judgments.qids)
         if len(common) == 0:

@@ -45,7 +45,7 @@ def are_runs(systems: Mapping[str, Any], data: Any) -> bool:
 
 def qrels_from(data: Any) -> Qrels:
     """Return the judgments in qrels, a file, a mapping, a frame, or ranking data with document ids."""
-    return qrels_of(data) if isinstance(data, RankingData) else Qrels.of(data)
+    return qrels_of(data) if isinstance(data, RankingData) else Qrels.from_source(data)
 
 
 def judged_runs(
@@ -90,7 +90,7 @@ def _evaluated(
     name: str, system: Any, qrels: Qrels, metrics: Any, rules: Convention, options: Mapping[str, Any]
 ) -> tuple[Evaluation, Run]:
     try:
-        run = Run.of(system)
+        run = Run.from_source(system)
         return evaluate_run(qrels, run, metrics, convention=rules, complete=False, **options), run
     except FormatError:  # names the file and the line
         raise

@@ -76,7 +76,7 @@ class Evaluation(Record):
     """Judged queries for which a run has no document (no judged one, if it is condensed); None if no run was given."""
 
     def __post_init__(self) -> None:
-        named = {name: QueryValues.of(values, self.qids) for name, values in self.per_query.items()}
+        named = {name: QueryValues.from_values(values, self.qids) for name, values in self.per_query.items()}
         object.__setattr__(self, "per_query", ByMetric(named))
 
     @property

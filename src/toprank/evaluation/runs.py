@@ -15,7 +15,7 @@ import numpy.typing as npt
 from toprank.compute import Array, FloatArray, IntArray
 from toprank.data.arguments import check_whole
 from toprank.data.bytesource import PathLike
-from toprank.data.queries import Queries, places_within
+from toprank.data.queries import Queries, positions_within
 from toprank.data.query_values import listed
 from toprank.data.trec.tables import Qrels, Run
 from toprank.errors import DataError
@@ -70,7 +70,7 @@ def evaluate_run(
     for name in further.keys() & {"unjudged", "weighted"}:
         raise DataError(f"Runs are not evaluated with {name}=; use condense=True to leave out unjudged documents.")
     terms, measures = Terms(Convention.from_name(convention), **further), parse_all(metrics)
-    judgments, retrieved = Qrels.of(qrels), Run.of(run)
+    judgments, retrieved = Qrels.from_source(qrels), Run.from_source(run)
     lists, qids, grades = _join(judgments, retrieved, terms.convention, condense, max_documents)
     longest = int(max(np.diff(lists.offsets).max(), np.diff(lists.judged_offsets).max()))
     bounded = terms.rules(grades, float(judgments.grades.max()), longest)
@@ -144,7 +144,7 @@ def _first_by_score(order: IntArray, scores: FloatArray, query: Array, limit: in
     check_whole("max_documents", limit, 1)
     offsets = _offsets(query[order])
     ranked = rank_block(np.ascontiguousarray(scores[order]), offsets, (0, len(offsets) - 1), limit, keep_ties=False)
-    positions = places_within(np.diff(ranked.starts))
+    positions = positions_within(np.diff(ranked.starts))
     kept = ranked.order[: ranked.starts[-1]][positions < limit]
     return order[np.sort(kept)]
 

@@ -87,7 +87,7 @@ def evaluate(
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
-    query_metadata = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
+    query_metadata = Sliceable(data.metadata, data.queries, data.qids, data.query_weights)
     evaluation = Evaluation(measures, per_query, terms.convention, top, data.qids, data.n_documents)
     return replace(evaluation, query_weights=weights, query_metadata=query_metadata)
 
@@ -211,8 +211,8 @@ class BoundMetric:
             raise DataError(
                 f"{data.n_unjudged:,} documents to choose on are not judged (label NaN or -1);",
                 remedy=choose_a_rule(
-                    "leave them out: data.keep(data.judged); or choose a convention that says what they mean, such as "
-                    "trec_eval."
+                    "leave them out: data.filter(data.judged); or choose a convention that says what they mean, such "
+                    "as trec_eval."
                 ),
             )
 

@@ -86,7 +86,7 @@ def _per_query(system: Any) -> dict[str, Any]:
     """Return metric → values of a system; values that are given by query id become values that know their queries."""
     per_query = system.per_query if isinstance(system, Evaluation) else system
     return {
-        metric: QueryValues.of(list(values.values()), list(values)) if isinstance(values, Mapping) else values
+        metric: QueryValues.from_values(list(values.values()), list(values)) if isinstance(values, Mapping) else values
         for metric, values in per_query.items()
     }
 

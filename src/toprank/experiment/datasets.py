@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toprank.data.command_line import without_folders
 from toprank.data.dataset import RankingData
-from toprank.data.files import carrying, format_of, is_readable_folder
+from toprank.data.files import format_of, is_readable_folder
 from toprank.data.folds import Fold, Folds, folds
 from toprank.data.slices import columns_of
-from toprank.data.typed import without_place
 from toprank.errors import DataError
 
 
@@ -53,10 +53,10 @@ def _dataset(name: str | None, what: Any, k: int, seed: int, slice_by: str | Non
         path = Path(what)
         own_name, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
         # A table need not be told to carry the column that it is to be sliced by.
-        options = {} if of_folds or slice_by is None else carrying(format_of(path), columns_of(slice_by), {})
+        options = {} if of_folds or slice_by is None else with_metadata(format_of(path), columns_of(slice_by), {})
         parts = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
         usual_name = own_name if of_folds else own_name.split(".")[0]
-        return Dataset(name or usual_name, parts, parts.names, without_place(str(path)))
+        return Dataset(name or usual_name, parts, parts.names, without_folders(str(path)))
     if isinstance(what, RankingData):
         what = folds(what, k, seed=seed)
     if isinstance(what, Folds):

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toprank import __version__, rankers
+from toprank.data.command_line import command_line
 from toprank.data.folds import Fold
 from toprank.data.hashes import digest
-from toprank.data.typed import typed_command
 from toprank.display.record import to_json
 from toprank.errors import DataError
 from toprank.kernels import library
@@ -239,7 +239,7 @@ def provenance_of(
     return {
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
-        "command": typed_command(),
+        "command": command_line(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "datasets": datasets,
         "systems": {

@@ -232,7 +232,7 @@ class _Run:
                     place.missing[key] = entry, seed
                 seen.add(key)
         if experiment.slice_by is not None:
-            Sliceable.of(place.test).column(experiment.slice_by)  # refused before anything is computed
+            Sliceable.from_data(place.test).column(experiment.slice_by)  # refused before anything is computed
         self._refuse_unjudgeable(place)
         return place
 
@@ -316,7 +316,9 @@ class _Run:
         for dataset in self.experiment.datasets if self.experiment.slice_by is not None else ():
             places = [place for place in self.places if place.dataset == dataset.name]
             try:
-                slices = pooled_slices([Sliceable.of(place.test) for place in places], str(self.experiment.slice_by))
+                slices = pooled_slices(
+                    [Sliceable.from_data(place.test) for place in places], str(self.experiment.slice_by)
+                )
             except DataError as problem:
                 notes[f"{dataset.name} is not compared in slices: {problem.args[0]}"] = None
                 continue

@@ -45,7 +45,7 @@ class ExplainedQuery:
         if part.n_documents * part.n_features > _MAX_VALUES:
             raise DataError(
                 f"Query {data.qids[number]} has {part.n_documents:,} documents with {part.n_features:,} features, too "
-                "many values to be explained at once; keep some of its documents: data.keep(mask)."
+                "many values to be explained at once; keep some of its documents: data.filter(mask)."
             )
         self.ranker, self.data = ranker, data
         self.qid = str(data.qids[number])

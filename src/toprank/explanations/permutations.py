@@ -148,7 +148,7 @@ def permutation_importance(
     Cost: n_repeats × features times scoring and judging the data.
 
     >>> import toprank as tr
-    >>> data = tr.synthetic(n_queries=60, n_features=3, irrelevant=1, seed=0)
+    >>> data = tr.synthetic(n_queries=60, n_features=3, n_irrelevant=1, seed=0)
     >>> importance = tr.permutation_importance(tr.LinearRanker("ListNet").fit(data), data)
     >>> len(importance.features), bool(importance.importances[0] > 0)
     (3, True)
@@ -264,9 +264,9 @@ class _Shuffled:
             from scipy import sparse
 
             parts = [self._X[:, :number], self._X[:, [number]].tocsr()[order], self._X[:, number + 1 :]]
-            return self._data.with_trusted(X=sparse.hstack(parts, format="csr"))
+            return self._data._with_validated(X=sparse.hstack(parts, format="csr"))
         self._X[:, number] = self._data.X[order, number]
-        return self._data.with_trusted(X=self._X)
+        return self._data._with_validated(X=self._X)
 
     def restore(self, number: int) -> None:
         """Give a column its own values back."""

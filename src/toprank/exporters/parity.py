@@ -194,7 +194,7 @@ def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -
     data_rows: Any = np.zeros((0, formula.n_features))
     sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
     if data is not None:
-        data = data.as_grouped()
+        data = data.without_source_order()
         data_rows, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
     probes = probe_rows(formula, _spread(data_rows), single=prepared.single, tiny=prepared.tiny)
     if prepared.texts:

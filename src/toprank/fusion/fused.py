@@ -126,7 +126,7 @@ def _judgments(method: str, qrels: Any) -> Qrels:
         problem = "'weighted' without weights chooses them" if method == "weighted" else "'learned' learns"
         give = Remedy("give {qrels}.", qrels=...)
         raise DataError(f"The method {problem} from judgments;", remedy=give)
-    return Qrels.of(qrels)
+    return Qrels.from_source(qrels)
 
 
 def _weights_of(weights: Mapping[str, float] | Sequence[float], names: tuple[str, ...]) -> tuple[float, ...]:

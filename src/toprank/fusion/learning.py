@@ -134,10 +134,10 @@ def learned_order(query_runs: QueryRuns, qrels: Qrels, learning: FusionLearning)
     )
     has_judgments = np.isin(data.qids, judged.qids)
     scores = np.empty(data.n_documents)
-    scores[data.queries.spread(has_judgments)] = by_fold.out_of_fold(judged)
+    scores[data.queries.broadcast(has_judgments)] = by_fold.out_of_fold(judged)
     if not has_judgments.all():
         rest = data.select(~has_judgments)
-        scores[data.queries.spread(~has_judgments)] = np.mean(
+        scores[data.queries.broadcast(~has_judgments)] = np.mean(
             [choice.ranker.predict(rest) for choice in by_fold.models], axis=0
         )
     called = system if isinstance(system, str) else type(system).__name__

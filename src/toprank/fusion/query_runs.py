@@ -85,7 +85,7 @@ class QueryRuns:
 def _run(name: str, given: Any) -> Run:
     """Return a run; an error names it, unless the error names its file already."""
     try:
-        return Run.of(given)
+        return Run.from_source(given)
     except FormatError:
         raise
     except DataError as problem:

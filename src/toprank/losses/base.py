@@ -118,7 +118,7 @@ class Judgments:
 
     def term_weights(self, per_document: bool) -> FloatArray:
         """The factor of each document's term in its query's loss; with `per_document` the terms are averaged."""
-        return self.weights / self.queries.spread(self.queries.sizes) if per_document else self.weights
+        return self.weights / self.queries.broadcast(self.queries.sizes) if per_document else self.weights
 
     def weighted(self, values: FloatArray) -> FloatArray:
         """Values of the documents times their weights, where there are any."""
@@ -137,7 +137,7 @@ class Judgments:
         """
         if gain is None:
             return self.labels
-        grades = Grades.of(self.labels)
+        grades = Grades.from_labels(self.labels)
         table: FloatArray = Gain.from_spec(gain).table(
             grades.values, self.top_grade if top_grade is None else top_grade
         )

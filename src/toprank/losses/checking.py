@@ -326,7 +326,7 @@ def _convexity(trial: _Trial) -> Iterator[str]:
 
 def _shifts(trial: _Trial) -> Iterator[str]:
     """Shifts of a query's scores change nothing, or it is not claimed."""
-    shift = trial.queries.spread(trial.rng.uniform(-3.0, 3.0, len(trial.queries)))
+    shift = trial.queries.broadcast(trial.rng.uniform(-3.0, 3.0, len(trial.queries)))
     before, after = trial.bound.at(trial.scores), trial.bound.at((trial.scores.T + shift).T)
     same = _worst(after.value, before.value, _SAME) is None and _worst(after.grad, before.grad, 1e-7, _SAME) is None
     if trial.loss.traits.shift_invariant and not same:

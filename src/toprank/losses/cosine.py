@@ -84,17 +84,17 @@ class _BoundCosine(BoundLoss):
         wanted, weights = psi_of(judgments, loss.psi, loss), judgments.weights
         if loss.centered:
             # A constant query must become exactly 0, which a rounded mean does not promise.
-            flat = queries.spread(queries.max(wanted) == queries.min(wanted))
-            wanted = np.where(flat, 0.0, wanted - queries.spread(queries.mean(wanted)))
+            flat = queries.broadcast(queries.max(wanted) == queries.min(wanted))
+            wanted = np.where(flat, 0.0, wanted - queries.broadcast(queries.mean(wanted)))
         # Scaled by the largest entry first: the square of a large gain would overflow.
         largest = queries.max(np.abs(wanted))
         largest[largest == 0] = 1.0
-        wanted = wanted / queries.spread(largest)
+        wanted = wanted / queries.broadcast(largest)
         squares = queries.sum(wanted**2)
         squares[squares == 0] = 1.0
-        direction = weights * wanted / queries.spread(np.sqrt(squares))
+        direction = weights * wanted / queries.broadcast(np.sqrt(squares))
         if self.centered:  # weights can push the direction off center; centered scores do not see that part
-            direction -= queries.spread(queries.mean(direction))
+            direction -= queries.broadcast(queries.mean(direction))
         self.at_zero: FloatArray = queries.sum(weights * wanted**2) / squares / 2
         self.direction, self.length = direction, np.sqrt(queries.sum(direction**2))
 

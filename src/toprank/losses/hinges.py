@@ -84,7 +84,7 @@ class _BoundOWPC(BoundLoss):
         # For each document, the rank of its label among the distinct labels of its query, from 0.
         order, group, _ = groups_of(judgments.labels, self.queries)
         self.grades = np.empty(len(order), dtype=np.int64)
-        self.grades[order] = group - self.queries.spread(group[self.queries.offsets[:-1]])
+        self.grades[order] = group - self.queries.broadcast(group[self.queries.offsets[:-1]])
         self.n_grades: IntArray = self.queries.max(self.grades) + 1
         self.majorizer = np.empty(len(self.grades))
         of_labels = self.queries.offsets, self.grades, self.n_grades, self.weights
@@ -141,11 +141,11 @@ class _BoundSVMmap(BoundLoss):
         super().__init__(judgments)
         relevant, queries = judgments.labels >= loss.threshold, self.queries
         self.relevant = relevant.astype(np.uint8)
-        n_relevant = queries.spread(queries.sum(relevant.astype(np.float64)))
-        n_irrelevant = queries.spread(queries.sizes) - n_relevant
+        n_relevant = queries.broadcast(queries.sum(relevant.astype(np.float64)))
+        n_irrelevant = queries.broadcast(queries.sizes) - n_relevant
         group = np.where(relevant, n_relevant, n_irrelevant)
         both_sides = (n_relevant > 0) & (n_irrelevant > 0)
-        self.majorizer: FloatArray = np.where(both_sides, 4.0 * queries.spread(self.scale) / group, 0.0)
+        self.majorizer: FloatArray = np.where(both_sides, 4.0 * queries.broadcast(self.scale) / group, 0.0)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:

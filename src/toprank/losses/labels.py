@@ -105,7 +105,7 @@ def worth_of(reading: Reading, judgments: Judgments) -> tuple[FloatArray, FloatA
     """1 for each query, read · weight / normalizer for each document; 0 if all documents are alike to the metric."""
     queries = judgments.queries
     differ = queries.max(reading.reads) > queries.min(reading.reads)
-    worth: FloatArray = reading.reads * queries.spread(np.where(differ, reading.inverse, 0.0))
+    worth: FloatArray = reading.reads * queries.broadcast(np.where(differ, reading.inverse, 0.0))
     return differ.astype(np.float64), judgments.weighted(worth)
 
 
@@ -127,7 +127,7 @@ def ideal_dcg(gains: FloatArray, queries: Queries, weights: FloatArray) -> Float
     """
     best_first = np.lexsort((-gains, queries.document_query))
     padded = np.append(weights, 0.0)
-    return queries.sum(gains[best_first] * padded[np.minimum(queries.places, len(weights))])
+    return queries.sum(gains[best_first] * padded[np.minimum(queries.positions_in_query, len(weights))])
 
 
 GainLike = Gain | str | Sequence[float] | Callable[[Any], Any] | None

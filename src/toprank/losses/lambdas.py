@@ -247,7 +247,7 @@ class LambdaRankBound(LambdaBound):
         self.last, self.norm = loss.truncation or 0, loss.norm
         reading = reading_of(parse(loss.metric), judgments, loss.gain, ideal_cut=loss.truncation)
         self.delta, self.reads, self.rank_weights = reading.kind, reading.reads, reading.rank_weights
-        self.gains = reading.reads * judgments.queries.spread(reading.inverse)
+        self.gains = reading.reads * judgments.queries.broadcast(reading.inverse)
         self.ordered_ties = self.delta != "dcg"
         super().__init__(judgments, loss.sigma)
 
@@ -266,7 +266,7 @@ class LambdaLossBound(LambdaBound):
             self.distance_sums = np.cumsum(self.distance)
         if loss.scheme.startswith("ndcg"):
             gains = judgments.checked_gains("exponential", loss)
-            ideal = queries.spread(ideal_dcg(gains, queries, self.rank_weights))
+            ideal = queries.broadcast(ideal_dcg(gains, queries, self.rank_weights))
             self.gains = np.divide(gains, ideal, out=np.zeros_like(gains), where=ideal > 0)
         else:
             self.gains = judgments.labels

@@ -66,8 +66,8 @@ class PlackettLuce(Loss):
         labels, queries = judgments.labels, judgments.queries
         order = self._order(labels, queries)
         _, grade, starts = groups_of(labels, queries, order)
-        position = queries.places + 1
-        sizes, grade_sizes = queries.spread(queries.sizes), np.diff(starts, append=len(labels))
+        position = queries.positions_in_query + 1
+        sizes, grade_sizes = queries.broadcast(queries.sizes), np.diff(starts, append=len(labels))
         ideal = IdealOrder(labels[order], sizes, position, grade, grade_sizes)
         weights = self.term_weights(ideal)
         if self.ties in ("efron", "breslow"):
@@ -87,8 +87,8 @@ class PlackettLuce(Loss):
 
     def _taking_part(self, ideal: IdealOrder, queries: Queries) -> FloatArray:
         """1 for documents whose term counts: none if all grades are equal, the lowest grade's only with `lowest`."""
-        last = queries.spread(ideal.grade[queries.offsets[1:] - 1])
-        several = queries.spread(ideal.grade[queries.offsets[:-1]]) != last
+        last = queries.broadcast(ideal.grade[queries.offsets[1:] - 1])
+        several = queries.broadcast(ideal.grade[queries.offsets[:-1]]) != last
         counts = several if self.lowest else several & (ideal.grade != last)
         return np.asarray(counts, dtype=np.float64)
 

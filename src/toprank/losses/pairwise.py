@@ -55,7 +55,7 @@ class PairFrame(NamedTuple):
     def of(cls, labels: FloatArray, queries: Queries, document_weights: FloatArray) -> PairFrame:
         """Sort the documents of each query by label, and find the groups of equal labels."""
         order, group, starts = groups_of(labels, queries)
-        query_start = queries.spread(queries.offsets[:-1])
+        query_start = queries.broadcast(queries.offsets[:-1])
         begin, end = starts[group] - query_start, np.append(starts[1:], len(labels))[group] - query_start
         n_pairs = queries.sum(begin.astype(np.float64))
         return cls(order, begin, end, labels[order], document_weights[order], n_pairs)

@@ -206,7 +206,7 @@ class CenteredBound(BoundLoss):
         super().__init__(judgments)
         self.targets, self.weights, queries = targets, weights, self.queries
         masses = queries.sum(weights)
-        self.shares: FloatArray = weights / queries.spread(np.where(masses > 0, masses, 1.0))  # no weight, no loss
+        self.shares: FloatArray = weights / queries.broadcast(np.where(masses > 0, masses, 1.0))  # no weight, no loss
         self.factors = np.ones(len(queries)) if factors is None else factors
         self.bends: FloatArray = 2.0 * self.factors * masses
 
@@ -310,7 +310,7 @@ class ImportanceWeightedSquared(Targeted):
                 weights = np.clip((self.top_k - better) / size, 0.0, 1.0)
             else:
                 frequent = queries.max(np.where(high, size, 0.0))
-                weights = queries.spread(np.where(frequent > 0, frequent, queries.min(size))) / size
+                weights = queries.broadcast(np.where(frequent > 0, frequent, queries.min(size))) / size
         return np.where(high, np.maximum(weights, 1.0), weights)
 
     def first_active(self, labels: npt.ArrayLike, queries: Queries, *, contrast: int = 10, seed: int = 0) -> Flags:
@@ -324,7 +324,7 @@ class ImportanceWeightedSquared(Targeted):
         lot[important] = np.inf
         by_lot = np.lexsort((lot, queries.document_query))
         place = np.empty(queries.n_documents, dtype=np.int64)
-        place[by_lot] = queries.places
+        place[by_lot] = queries.positions_in_query
         return important | (place < contrast)
 
     def now_active(self, active: npt.ArrayLike, scores: npt.ArrayLike) -> Flags:
@@ -344,7 +344,7 @@ def _grade_groups(targets: FloatArray, queries: Queries) -> tuple[FloatArray, Fl
     """For each document, how many of its query have a higher target, and how many the same (itself included)."""
     order, group, starts = groups_of(-targets, queries)
     better, size = np.empty(len(targets)), np.empty(len(targets))
-    better[order] = starts[group] - queries.spread(queries.offsets[:-1])
+    better[order] = starts[group] - queries.broadcast(queries.offsets[:-1])
     size[order] = np.diff(starts, append=len(targets))[group]
     return better, size
 

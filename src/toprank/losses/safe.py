@@ -76,7 +76,7 @@ def mean_exposure(queries: Queries) -> FloatArray:
 class _BoundSafe(SmoothMetricBound):
     def __init__(self, loss: SafeDCG, judgments: Judgments) -> None:
         super().__init__(DCG(), loss.temperature, None, judgments)
-        usual = self.queries.spread(mean_exposure(self.queries))
+        usual = self.queries.broadcast(mean_exposure(self.queries))
         self.ends = judgments.weights * usual * np.where(judgments.labels >= 0, loss.within, 1 / loss.within)
 
     @override

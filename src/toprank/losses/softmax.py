@@ -184,8 +184,8 @@ class ListNet(Loss):
         wanted, queries = psi_of(judgments, self.psi, self, self.alpha), judgments.queries
         if self.top_k != 1:
             return TopKBound(wanted, self.top_k, judgments)
-        targets = np.exp(wanted - queries.spread(queries.max(wanted)))
-        targets /= queries.spread(queries.sum(targets))
+        targets = np.exp(wanted - queries.broadcast(queries.max(wanted)))
+        targets /= queries.broadcast(queries.sum(targets))
         return SoftmaxBound(targets, judgments)
 
 
@@ -265,7 +265,7 @@ class XENDCG(Loss):
         targets = gains + (1 - gamma)
         totals = queries.sum(targets)
         # Only γ = 1 and a query without a relevant document give a total of zero; such a query says nothing.
-        targets /= queries.spread(np.where(totals > 0, totals, 1.0))
+        targets /= queries.broadcast(np.where(totals > 0, totals, 1.0))
         return SoftmaxBound(targets, judgments)
 
 

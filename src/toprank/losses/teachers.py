@@ -167,8 +167,8 @@ class _BoundKL(SoftmaxBound):
         super().__init__(chances, judgments)
         self.temperature = temperature
         # Σ p log p, from log p itself: where p is rounded to nothing, its term is nothing, too.
-        logs = wanted - queries.spread(queries.max(wanted))
-        logs -= queries.spread(np.log(queries.sum(np.exp(logs))))
+        logs = wanted - queries.broadcast(queries.max(wanted))
+        logs -= queries.broadcast(np.log(queries.sum(np.exp(logs))))
         self.least: FloatArray = queries.sum(self.targets * logs)
 
     @override

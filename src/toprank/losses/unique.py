@@ -63,7 +63,7 @@ class _BoundUnique(BoundLoss):
     def __init__(self, weights: FloatArray, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.order, group, starts = groups_of(judgments.labels, self.queries)
-        self.begin: IntArray = starts[group] - self.queries.spread(self.queries.offsets[:-1])
+        self.begin: IntArray = starts[group] - self.queries.broadcast(self.queries.offsets[:-1])
         self.weights = weights[self.order]
 
     @override

@@ -104,7 +104,7 @@ class _BoundYetiRank(BoundLoss):
             reading = reading_of(parse(loss.metric), judgments, loss.gain)
             self.kind = vars(kernels.RankState)[_STATES[reading.kind]]
             self.reads = reading.reads
-            self.gains = reading.reads * self.queries.spread(reading.inverse)
+            self.gains = reading.reads * self.queries.broadcast(reading.inverse)
             self.drops = -np.diff(reading.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
         self.chance = Chance.of(judgments, self.seed)
 

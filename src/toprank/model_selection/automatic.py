@@ -53,7 +53,7 @@ class AutoRanker(Ranker):
         seed: decides what is held out, and all sampling of the candidates.
         convention: the rules of the metric.
         blend: whether the best few may be blended; False: the best one is taken.
-        time_column: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
+        time_column: a metadata column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
         threads: number of threads of each candidate.
         verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
             third second on; False: never.
@@ -286,7 +286,7 @@ def auto(
         blend: whether the best few may be blended; False: the best one is taken.
         seed: decides what is held out, and all sampling of the candidates.
         threads: number of threads of each candidate.
-        time_column: a carried column of dates or numbers: the latest quarter is held out instead.
+        time_column: a metadata column of dates or numbers: the latest quarter is held out instead.
         verbose: whether to tell each candidate on standard error; None: from the third second on.
 
     >>> import toprank as tr
@@ -321,7 +321,7 @@ def _check_labels(data: RankingData, name: str) -> None:
     if not data.judged.all():
         raise DataError(
             f"{data.n_unjudged:,} documents of the {name} data are not judged (label NaN or -1);",
-            remedy=choose_a_rule("leave them out: data.keep(data.judged)."),
+            remedy=choose_a_rule("leave them out: data.filter(data.judged)."),
         )
     if not (data.queries.max(data.labels) > data.queries.min(data.labels)).any():
         raise DataError(

@@ -46,7 +46,7 @@ def divide(
             f"{queries(train.n_queries)} cannot be divided into {n_parts} parts; give",
             remedy=Remedy("{valid} data, or more queries.", valid=...),
         )
-    drawn: dict[str, Any] = {"seed": seed} if time_column is None else {"by": time_column}
+    drawn: dict[str, Any] = {"seed": seed} if time_column is None else {"time_column": time_column}
     if folds is None:
         fraction = max(holdout, 1 / train.n_queries)  # one query at least
         part = part_numbers(train, (1 - fraction, fraction), **drawn)

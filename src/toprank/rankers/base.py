@@ -17,7 +17,7 @@ from toprank.data.arrays import common_index
 from toprank.data.dataset import RankingData, check_files, check_finite, same_content
 from toprank.data.encoding import Encoding
 from toprank.data.frames.arrow import is_mixed
-from toprank.data.hashes import remembered
+from toprank.data.hashes import training_record
 from toprank.data.row_order import Order
 from toprank.errors import DataError
 from toprank.evaluation.scores import evaluate
@@ -142,7 +142,7 @@ class Ranker(Explainable, Expressible, Savable):
         }
         if isinstance(data, RankingData):
             rows = self.can_be_calibrated and getattr(self, "outputs", "grades") == "grades"
-            self.training_ |= remembered(data, rows=rows)
+            self.training_ |= training_record(data, rows=rows)
         if not (isinstance(self.target_encoding, bool) or self.target_encoding == "auto"):
             check_categories(self.target_encoding)
         if self.encoding_ is not None and self.encoding_.categories:

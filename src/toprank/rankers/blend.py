@@ -336,5 +336,5 @@ def score_spread(scores: FloatArray, queries: Queries) -> float:
     >>> score_spread(np.array([1.0, 3.0, 5.0, 5.0]), Queries([0, 2, 4]))
     0.5
     """
-    centered = scores - queries.spread(queries.mean(scores))
+    centered = scores - queries.broadcast(queries.mean(scores))
     return float(np.sqrt(queries.mean(centered**2)).mean())

@@ -82,7 +82,7 @@ def fit_calibration(
     spread around their expectations as they did (two degrees of freedom went into level and slope of the map).
     """
     grades = labels.astype(np.int64)
-    importance = weights + queries.spread(queries.sum(weights) / queries.sizes)
+    importance = weights + queries.broadcast(queries.sum(weights) / queries.sizes)
     steps = []
     for k in range(1, P.shape[1]):
         there = grades >= k - 1

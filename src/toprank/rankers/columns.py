@@ -14,11 +14,11 @@ from toprank.data.arrays import common_index, sparse_features
 from toprank.data.dataset import RankingData, check_finite
 from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.arrow import is_mixed, table_of
-from toprank.data.frames.carrying import carried_values
 from toprank.data.frames.conversion import matrix_of
+from toprank.data.frames.metadata import metadata_values
 from toprank.data.roles import is_inferable
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import FEW, warn_one_query
+from toprank.data.warnings import MIN_UNUSUAL_DOCUMENTS, warn_one_query
 from toprank.errors import DataError, Remedy, refuse_if
 from toprank.rankers.estimator import is_clone, is_fitted
 from toprank.rankers.source import Source, source_of
@@ -58,7 +58,7 @@ def labeled_rows(
 def _check_one_query(ranker: Ranker, n_rows: int) -> None:
     """Warn that rows without queries are one query; refuse it within cross-validation, which has lost the queries."""
     refuse_if(
-        n_rows > FEW and is_clone(ranker),
+        n_rows > MIN_UNUSUAL_DOCUMENTS and is_clone(ranker),
         "Rankings are validated by query, but scikit-learn passes no qid on to fit. Call "
         "sklearn.set_config(enable_metadata_routing=True) first, then search.fit(X, y, qid=qid, groups=qid), or "
         "cross_val_score(..., params={'qid': qid, 'groups': qid}), with cv=GroupKFold(), which keeps queries "
@@ -93,7 +93,7 @@ def unjudged(count: int) -> DataError:
     return DataError(
         f"{count:,} documents are not judged (label NaN or -1);",
         remedy=choose_a_rule(
-            "train without them: fit(data.keep(data.judged)); or call them irrelevant: "
+            "train without them: fit(data.filter(data.judged)); or call them irrelevant: "
             "fit(data.replace(labels=np.where(data.judged, data.labels, 0)))."
         ),
     )
@@ -366,7 +366,7 @@ def _text_rows(ranker: Ranker, text: TextFeatures, frame: Any) -> Any:
     if absent:
         raise DataError(f"There is no column {listed(absent)}: {_matches_of(text).replace('The', 'the', 1)}.")
     texts: dict[str, list[str]] = {
-        name: carried_values(name, table.column(name).chunks, False, True).tolist() for name in roles.columns
+        name: metadata_values(name, table.column(name).chunks, False, True).tolist() for name in roles.columns
     }
     own = matrix_of(frame, like=ranker)[0] if text.n_original else np.zeros((table.num_rows, 0))
     return joined_columns(own, text.columns(texts.pop(roles.query), texts))

@@ -260,7 +260,7 @@ def differing(a: FloatArray, b: FloatArray) -> IntArray:
 def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData:
     """Data with other rows but the columns of `query`: so many queries of equal size, nothing judged."""
     dropped = dict.fromkeys(
-        ("document_ids", "document_weights", "query_weights", "positions", "source_rows", "carried", "teacher")
+        ("document_ids", "document_weights", "query_weights", "positions", "source_rows", "metadata", "teacher")
     )
     new = {
         "X": X,
@@ -268,7 +268,7 @@ def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData
         "queries": Queries.from_sizes([len(X) // copies] * copies),
         "qids": np.arange(copies),
     }
-    return query.with_trusted(**(dropped | new))
+    return query._with_validated(**(dropped | new))
 
 
 def rescored(

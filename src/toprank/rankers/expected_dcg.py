@@ -123,7 +123,7 @@ def rank_weights(scores: FloatArray, queries: Queries, k: int | None, discount: 
     if k is not None:
         weights[k:] = 0.0
     group = np.concatenate([[0], np.cumsum(ranked.ends)[:-1]])
-    of_group = np.bincount(group, weights[queries.places]) / np.bincount(group)
+    of_group = np.bincount(group, weights[queries.positions_in_query]) / np.bincount(group)
     of_document = np.empty(queries.n_documents)
     of_document[ranked.order] = of_group[group]
     return of_document

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toprank.data.arrays import identifiers
-from toprank.data.carried import judges_of
 from toprank.data.dataset import RankingData
 from toprank.data.hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
+from toprank.data.metadata import judges_of
 from toprank.data.warnings import SameDataWarning, SameJudgeWarning, SplitQueriesWarning
 from toprank.errors import Remedy, join_parts, refuse_if, warn_user
 
@@ -35,8 +35,8 @@ def warn_of_same_data() -> None:
 
 
 def warn_of_same_judge(ranker: Ranker, data: RankingData) -> None:
-    """Warn if the labels are of a judge whose labels were trained on, according to a carried column ``judge``."""
-    shared = sorted({*judges_of(data.carried)} & {*ranker.training_.get("judges", ())})
+    """Warn if the labels are of a judge whose labels were trained on, according to a metadata column ``judge``."""
+    shared = sorted({*judges_of(data.metadata)} & {*ranker.training_.get("judges", ())})
     if shared:
         ranker.warn_once(
             f"These labels are of {', '.join(shared)}, whose labels the ranker was trained on: it looks better "
@@ -57,7 +57,7 @@ def warn_of_split_queries(ranker: Ranker, X: Any, qid: Any = None) -> None:
         return
     data = ranker.translated(X) if of_rows is None else RankingData(ranker._rows(X), qid=of_rows)
     places, _ = kept.places(data.qids)
-    changed = kept.strangers(data.select(places >= 0), places[places >= 0])
+    changed = kept.n_unknown(data.select(places >= 0), places[places >= 0])
     if changed >= max(_MIN_CHANGED, _MIN_CHANGED_SHARE * n_known):
         ranker.warn_once(
             "Most of these queries were trained on, with other rows than here: the data were split through the "
@@ -71,7 +71,7 @@ def check_held_out(ranker: Ranker, held_out: RankingData) -> None:
     """Refuse rows that were trained on, in any order and beside any others; warn if only some of them were."""
     back = "Calibrate on queries held back: train, valid = tr.split(data, (0.8, 0.2))."
     training_rows = KnownRows.from_plain(ranker.training_.get(ROWS))
-    met = training_rows.met(row_hashes(ranker.translated(held_out).X), held_out.labels)
+    met = training_rows.matches(row_hashes(ranker.translated(held_out).X), held_out.labels)
     same = held_out.fingerprint == ranker.training_.get("fingerprint")
     resampled = met.relabeled > 0.1 * (met.seen + met.relabeled)  # labels, of the same documents: held out
     few = met.decidable < _MIN_KNOWN or resampled

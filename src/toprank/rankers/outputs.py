@@ -49,7 +49,7 @@ def row_weights(data: RankingData) -> FloatArray | None:
         return None
     weights = np.ones(data.n_documents) if data.document_weights is None else np.array(data.document_weights)
     if data.query_weights is not None:
-        weights *= data.queries.spread(data.query_weights / data.query_weights.mean())
+        weights *= data.queries.broadcast(data.query_weights / data.query_weights.mean())
     return weights
 
 

@@ -178,7 +178,7 @@ class GradeProbabilities(Ranker):
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
         """Compare predicted P(grade ≥ at_least) with the observed share, in bins of equally many documents."""
         check_data("calibration_curve", data)
-        refuse_if(not data.judged.all(), "calibration_curve compares with judgments; take data.keep(data.judged).")
+        refuse_if(not data.judged.all(), "calibration_curve compares with judgments; take data.filter(data.judged).")
         predicted = self.predict_proba(data)
         check_whole("at_least", at_least, 1, below=predicted.shape[1])
         happened = (data.labels >= at_least).astype(np.float64)

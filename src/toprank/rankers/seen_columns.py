@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, offsets_of
-from toprank.data.encoding import FLOOR, Column, Encoding, codes_of
+from toprank.data.encoding import MIN_CELLS, Column, Encoding, codes_of
 from toprank.errors import DataError, refuse_if
 from toprank.rankers.target_encoding import TargetEncoding
 
@@ -69,7 +69,7 @@ class SeenColumns:
         """
         with_mean = _with_mean(encodings)
         kept = tuple(
-            () if place in with_mean else tuple(np.flatnonzero(counted >= FLOOR).tolist())
+            () if place in with_mean else tuple(np.flatnonzero(counted >= MIN_CELLS).tolist())
             for place, counted in zip(encoding.categories, counts, strict=True)
         )
         dense = cls(encoding, kept, means=encodings)

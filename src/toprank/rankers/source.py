@@ -281,7 +281,7 @@ class InMemory(Source):
         return self._with(columns.columns(self.data.X, means), columns.names, columns.seen_encoding)
 
     def _with(self, X: Any, names: tuple[str, ...], encoding: Encoding | None) -> RankingData:
-        return self.data.with_trusted(X=X, feature_names=names, encoding=encoding)
+        return self.data._with_validated(X=X, feature_names=names, encoding=encoding)
 
     @override
     def grades(self) -> tuple[FloatArray, FloatArray]:

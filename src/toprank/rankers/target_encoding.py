@@ -245,7 +245,7 @@ class _Part(NamedTuple):
 
     def select(self, which: npt.ArrayLike) -> _Part:
         """Return the rows of some queries, by a mask."""
-        return _Part(self.levels, np.flatnonzero(self.queries.spread(which)))
+        return _Part(self.levels, np.flatnonzero(self.queries.broadcast(which)))
 
 
 def _division(data: RankingData, seed: int) -> Division:

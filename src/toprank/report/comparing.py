@@ -136,7 +136,7 @@ def _is_same(kept: Any, given: Any) -> bool:
     """Return whether data, judgments or runs hold the same rows."""
     if isinstance(kept, RankingData):
         return isinstance(given, RankingData) and kept.equals(given)
-    mine, other = vars(kept), vars((qrels_from if isinstance(kept, Qrels) else Run.of)(given))
+    mine, other = vars(kept), vars((qrels_from if isinstance(kept, Qrels) else Run.from_source)(given))
     return all(np.array_equal(mine[name], other[name]) for name in mine)
 
 
@@ -194,7 +194,7 @@ def _evaluated(
     if len(qids) == data.n_queries:
         return data, dict(columns)
     chosen = np.isin(data.qids, qids)
-    rows = data.queries.spread(chosen)
+    rows = data.queries.broadcast(chosen)
     return data.select(chosen), {system: column[rows] for system, column in columns.items()}
 
 

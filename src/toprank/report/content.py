@@ -67,7 +67,7 @@ def query_texts(data: RankingData) -> npt.NDArray[Any] | None:
     """The words of each query; None if the data have no texts, or documents of a query give it different words."""
     if data.text is None:
         return None
-    texts = data.carried[data.text.query]
+    texts = data.metadata[data.text.query]
     return texts if len(texts) == data.n_queries else None
 
 
@@ -75,8 +75,8 @@ def titles_of(data: RankingData) -> npt.NDArray[Any] | None:
     """The first text of each document; None if the data have no texts."""
     if data.text is None:
         return None
-    texts = data.carried[data.text.document[0]]
-    return texts if len(texts) == data.n_documents else data.queries.spread(texts)
+    texts = data.metadata[data.text.document[0]]
+    return texts if len(texts) == data.n_documents else data.queries.broadcast(texts)
 
 
 @dataclass(frozen=True)

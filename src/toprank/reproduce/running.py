@@ -148,6 +148,6 @@ def _with_reversed_rows(fold: Fold) -> Fold:
 def reversed_rows(data: RankingData) -> RankingData:
     """The same data with the rows of each query in the opposite order; queries keep theirs."""
     offsets = data.queries.offsets
-    rows = data.queries.spread(offsets[:-1] + offsets[1:] - 1) - np.arange(data.n_documents)
+    rows = data.queries.broadcast(offsets[:-1] + offsets[1:] - 1) - np.arange(data.n_documents)
     own = {name: None if getattr(data, name) is None else getattr(data, name)[rows] for name in PER_DOCUMENT}
     return data.replace(X=data.X[rows], **own)

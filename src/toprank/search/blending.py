@@ -74,7 +74,7 @@ class _HeldOutQueries(NamedTuple):
                 "Too few queries have candidates with different grades for cross-validation. Judge more queries."
             )
         judged = np.any([round.held_out for round in rounds], axis=0)
-        rows = np.flatnonzero(data.queries.spread(judged))
+        rows = np.flatnonzero(data.queries.broadcast(judged))
         return cls(data, Division(rounds), rows, BoundMetric(data.select(judged), metric, threads=1))
 
     def member(self, name: str, options: Sequence[dict[str, float]], fit: Any, predict: Any, final: Any) -> _Member:

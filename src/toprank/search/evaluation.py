@@ -259,7 +259,7 @@ def _run(data: RankingData, scores: FloatArray, tag: str) -> Run:
     order = np.lexsort((np.arange(len(scores)), -scores, query))
     sizes = data.queries.sizes
     assert data.document_ids is not None
-    scores_by_rank = (np.repeat(sizes, sizes) - data.queries.places).astype(np.float64)
+    scores_by_rank = (np.repeat(sizes, sizes) - data.queries.positions_in_query).astype(np.float64)
     return Run(data.qid[order], data.document_ids[order], scores_by_rank, tag)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.pool_statistics import statistics_in
+from toprank.data.query_statistics import statistics_in
 from toprank.errors import DataError
 from toprank.search.documents import Documents
 from toprank.search.feedback import FEEDBACK, Neighbors

@@ -67,7 +67,7 @@ def queries_and_judgments(index: Index, queries: Any, qrels: Any, part: str) -> 
                 remedy=Remedy("Pass {qrels}.", qrels=...),
             )
         return topics, index.judgments[chosen], index.notes
-    judged = Qrels.of(qrels)
+    judged = Qrels.from_source(qrels)
     if not np.isin(judged.qids, np.array(topics.ids)).any():
         raise DataError(
             f"No query has judgments. The queries have the ids {preview(topics.ids)}, the judgments "

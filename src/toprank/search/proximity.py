@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, offsets_of
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.text import EncodedDocuments
 
 PROXIMITY = {
@@ -76,7 +76,7 @@ def spans(starts: IntArray, sizes: IntArray) -> IntArray:
     >>> spans(np.array([5, 0]), np.array([2, 1])).tolist()
     [5, 6, 0]
     """
-    places: IntArray = np.repeat(starts, sizes) + places_within(sizes)
+    places: IntArray = np.repeat(starts, sizes) + positions_within(sizes)
     return places
 
 

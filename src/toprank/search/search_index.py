@@ -229,7 +229,7 @@ class Index:
             )
         qids = np.repeat(np.array(queries.ids), sizes)
         ids = self.documents.ids[candidates.rows]
-        labels = None if qrels is None else np.maximum(Qrels.of(qrels).grades_of(qids, ids, 0.0), 0.0)
+        labels = None if qrels is None else np.maximum(Qrels.from_source(qrels).grades_of(qids, ids, 0.0), 0.0)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
 
     # ---- the second stage ----

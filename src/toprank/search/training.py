@@ -11,7 +11,7 @@ import numpy as np
 from toprank.data.dataset import RankingData
 from toprank.data.division import CrossFit, Division, cross_fit
 from toprank.data.folds import divided_in_folds, part_numbers
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.data.trec import Qrels
 from toprank.display.progress import step
 from toprank.display.record import Record
@@ -331,7 +331,7 @@ def _shown(index: Index, log: ClickLog, asked: Topics, n_candidates: int | None)
         raise DataError(
             "The first stage found no document for any query of the log. Check that the log belongs to this index."
         )
-    rank = places_within(sizes) + 1
+    rank = positions_within(sizes) + 1
     ids = index.documents.ids[lists.rows]
     candidates = RankingData(rank[:, None], qid=np.repeat(np.array(asked.ids), sizes), document_ids=ids)
     place = log.rows(candidates)

@@ -108,11 +108,11 @@ class TextFeatures:
         """Data with columns behind their own."""
         names = data.feature_names or numbered(data.n_features)
         encoding = None if data.encoding is None else self._extended(data.encoding)
-        return data.with_trusted(
+        return data._with_validated(
             X=joined_columns(data.X, made),
             feature_names=(*names, *self.names),
             first_feature_id=None,
-            carried=data.carried.without_text(),
+            metadata=data.metadata.without_text(),
             encoding=encoding,
         )
 
@@ -160,7 +160,7 @@ class TextFeatures:
         """What `plain` and `arrays` wrote, which may be damaged; `names` and `encoding` are those of all columns."""
         if not isinstance(plain, dict) or type(plain.get("own")) is not int or type(plain.get("named")) is not bool:
             raise DataError("what is said of the texts is damaged")
-        roles, n_original = TextRoles.of(plain.get("columns")), plain["own"]
+        roles, n_original = TextRoles.from_value(plain.get("columns")), plain["own"]
         known = Statistics.restore(plain.get("statistics"), arrays)
         if known.fields != roles.document or known.analyzer.language != roles.language:
             raise DataError("the fields of the texts are not those that were learned")
@@ -191,14 +191,14 @@ def _texts_of(data: RankingData, roles: TextRoles) -> dict[str, list[str]]:
 
 
 def _of_documents(data: RankingData, name: str) -> list[str]:
-    """Return a carried column with one text for each document; it may be carried with one for each query."""
-    column = data.carried[name]
-    return list((column if len(column) == data.n_documents else data.queries.spread(column)).tolist())
+    """Return a metadata column with one text for each document; it may be carried with one for each query."""
+    column = data.metadata[name]
+    return list((column if len(column) == data.n_documents else data.queries.broadcast(column)).tolist())
 
 
 def _refuse_several_texts(data: RankingData, roles: TextRoles) -> None:
     """Refuse to learn of a query that has two texts; rows that are only scored may be of any queries."""
-    column = data.carried[roles.query]
+    column = data.metadata[roles.query]
     if len(column) == data.n_queries:
         return
     texts = column.tolist()

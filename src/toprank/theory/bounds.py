@@ -136,7 +136,7 @@ def _lost(problem: Problem, weights: FloatArray) -> FloatArray:
     """Σ_i weights_i f_B under the order of f_B, minus the same under the order of f, (number of queries,)."""
     queries = problem.queries
     # A shift of f_B changes no regret; gains that start at 0 keep the difference of the two sums accurate.
-    gains = problem.bayes_scores - queries.spread(queries.min(problem.bayes_scores))
+    gains = problem.bayes_scores - queries.broadcast(queries.min(problem.bayes_scores))
     documents = np.arange(len(gains), dtype=np.int32)
     best, reached = np.empty((2, len(queries)))
     for by, out in ((problem.bayes_scores, best), (problem.scores, reached)):
@@ -179,7 +179,7 @@ def norms(errors: FloatArray, queries: Queries, q: float) -> FloatArray:
     largest: FloatArray = queries.max(errors)
     if q == np.inf:
         return largest
-    scaled = errors / queries.spread(np.where(largest > 0, largest, 1.0))
+    scaled = errors / queries.broadcast(np.where(largest > 0, largest, 1.0))
     return np.asarray(largest * queries.sum(scaled**q) ** (1 / q))
 
 

@@ -71,7 +71,7 @@ def theorem4_bound(
     p, q = conjugate(p, q)
     top = _top(Problem.of(scores, bayes_scores, queries), **focus)
     f_B = top.problem.bayes_scores
-    lifted = f_B + _gamma(top.gamma) * np.maximum(top.problem.queries.spread(top.M) - f_B, 0)
+    lifted = f_B + _gamma(top.gamma) * np.maximum(top.problem.queries.broadcast(top.M) - f_B, 0)
     return top.bound(lifted, p, q)
 
 
@@ -95,7 +95,7 @@ def bound_11(
             f"Bound (11) needs bayes_scores of at least 0, but document {row} has {f_B[row]:g}; "
             "use theorem4_bound, which takes any."
         )
-    return top.bound(top.problem.queries.spread(_gamma(top.gamma) * top.M), 2.0, 2.0)
+    return top.bound(top.problem.queries.broadcast(_gamma(top.gamma) * top.M), 2.0, 2.0)
 
 
 def theorem4_constant(
@@ -166,7 +166,7 @@ def _mask(K: npt.ArrayLike, n: int) -> npt.NDArray[np.bool_]:
 
 def _check_holds_best(top: _Top, reach: IntArray) -> None:
     """A document better than the k-th is needed itself; of those equal to it, as many as make up k."""
-    queries, f_B, M = top.problem.queries, top.problem.bayes_scores, top.problem.queries.spread(top.M)
+    queries, f_B, M = top.problem.queries, top.problem.bayes_scores, top.problem.queries.broadcast(top.M)
     held = queries.sum((top.members & (f_B >= M)).astype(np.int64))
     missing = queries.sum((~top.members & (f_B > M)).astype(np.int64))
     short = (held < reach) | (missing > 0)

@@ -11,7 +11,7 @@ from toprank.data.frames.layout import Layout
 from toprank.data.roles import Roles
 from toprank.errors import Remedy, join_parts, warn_user
 
-MOST_LEVELS = 0.5
+MAX_LEVEL_SHARE = 0.5
 """A column of text with more distinct values than this share of its cells is no category, unless it is asked for.
 
 A level then has fewer than two cells on average: what is learned of one is not seen again.
@@ -22,7 +22,7 @@ class ColumnsLeftOutWarning(UserWarning):
     """Columns of text have nearly as many values as cells, like titles and ids, and are no features."""
 
 
-def learned(layout: Layout, batches: Iterable[Any]) -> Layout:
+def learn_levels(layout: Layout, batches: Iterable[Any]) -> Layout:
     """The layout with the levels of its categories; `batches` hold at least the columns `to_learn`.
 
     Columns with too many levels are left out, with a warning.
@@ -36,9 +36,9 @@ def learned(layout: Layout, batches: Iterable[Any]) -> Layout:
             seen, count = levels_of(batch.column(name))
             levels[name] |= seen
             cells[name] += count
-    gone = left_out({name: (len(levels[name]), cells[name]) for name in layout.may_go})
+    gone = drop_identifiers({name: (len(levels[name]), cells[name]) for name in layout.may_go})
     columns = tuple(
-        Column.learned(column.name, column.kind, levels[column.name]) if column.name in levels else column
+        Column.from_levels(column.name, column.kind, levels[column.name]) if column.name in levels else column
         for column in layout.encoding.columns
         if column.name not in gone
     )
@@ -47,19 +47,19 @@ def learned(layout: Layout, batches: Iterable[Any]) -> Layout:
     return replace(layout, features=features, encoding=None if encoding.is_plain else encoding, to_learn=(), may_go=())
 
 
-def learning(layout: Layout) -> Layout:
+def layout_to_learn(layout: Layout) -> Layout:
     """The layout for reading only the columns whose levels are to be learned."""
     assert layout.encoding is not None
     columns = tuple(column for column in layout.encoding.columns if column.name in layout.to_learn)
     return Layout(Roles.none(), layout.to_learn, layout.dtype, encoding=Encoding(columns))
 
 
-def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
+def drop_identifiers(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     """Return the columns of text that are titles or ids, by their numbers of levels and cells, and warn of them."""
     columns = {
         name: f"'{name}' ({levels:,} values in {cells:,} cells)"
         for name, (levels, cells) in counts.items()
-        if levels > MOST_LEVELS * cells
+        if levels > MAX_LEVEL_SHARE * cells
     }
     if not columns:
         return []
@@ -70,13 +70,13 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
             f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if single else 'them'} "
             f"as {'a category' if single else 'categories'},",
             Remedy(
-                "name the features with {features}; for splits and slices, {carry}; to match its words with those of "
-                "the query, {text}.",
+                "name the features with {features}; for splits and slices, {metadata}; to match its words with those "
+                "of the query, {text}.",
                 "name the features with {features}; to match its words with those of the query, {document_text} and "
                 "{query_text}.",
                 "name the features with {features}.",
                 features=[...],
-                carry=list(columns),
+                metadata=list(columns),
                 text={"query": ..., "document": list(columns)},
                 query_text=...,
                 document_text=list(columns),

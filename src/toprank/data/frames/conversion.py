@@ -16,11 +16,11 @@ import numpy as np
 from toprank.compute import Array
 from toprank.data.arrays import index_of, strings
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding, Strangers, is_text, kind_of
+from toprank.data.encoding import Encoding, UnknownLevelTracker, is_text, kind_of
 from toprank.data.frames.arrow import as_frame, table_of, words_of
-from toprank.data.frames.carrying import carried_values, type_of
-from toprank.data.frames.categories import learned
+from toprank.data.frames.categories import learn_levels
 from toprank.data.frames.layout import METADATA_KEY, Layout, index_names, known_columns, layout_of, numbered, role_takes
+from toprank.data.frames.metadata import metadata_values, type_of
 from toprank.data.frames.options import TableKeywords, TableOptions, check_keywords
 from toprank.data.queries import weight_of_each_query
 from toprank.data.roles import Roles
@@ -58,9 +58,9 @@ def gather(
         teacher=values.get("teacher"),
         source_index=index,
         feature_names=layout.feature_names,
-        carried={
-            name: carried_values(name, columns[f"carried {name}"], ids_from_text, layout.is_text(name))
-            for name in layout.carried
+        metadata={
+            name: metadata_values(name, columns[f"metadata {name}"], ids_from_text, layout.is_text(name))
+            for name in layout.metadata
         },
         text=layout.text,
         encoding=layout.encoding,
@@ -79,30 +79,30 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
         X = np.empty((n_rows, len(layout.features)), dtype=layout.dtype)
     except (MemoryError, ValueError):  # a number of rows that is damaged may also be negative
         raise DataError(f"{n_rows} rows of {len(layout.features)} features do not fit into memory.") from None
-    aside = layout.roles | {f"carried {name}": name for name in layout.carried}
+    aside = layout.roles | {f"metadata {name}": name for name in layout.metadata}
     columns: dict[str, list[Any]] = {role: [] for role in aside}
-    filled, strangers = 0, Strangers(layout.encoding or Encoding(()))
+    filled, unknown = 0, UnknownLevelTracker(layout.encoding or Encoding(()))
     for batch in batches:
         for role, name in aside.items():
             columns[role].append(batch.column(name))
         if filled + batch.num_rows > len(X):
             X.resize((max(filled + batch.num_rows, len(X) * 3 // 2), X.shape[1]), refcheck=False)
-        fill_rows(X[filled : filled + batch.num_rows], batch, layout, strangers)
+        fill_rows(X[filled : filled + batch.num_rows], batch, layout, unknown)
         filled += batch.num_rows
-    strangers.warn()
+    unknown.warn()
     if filled < len(X):
         X.resize((filled, X.shape[1]), refcheck=False)
     return X, columns
 
 
-def fill_rows(rows: Array, batch: Any, layout: Layout, strangers: Strangers) -> None:
+def fill_rows(rows: Array, batch: Any, layout: Layout, unknown: UnknownLevelTracker) -> None:
     """Write the features of a record batch into as many rows of a matrix."""
     columns = [batch.column(name) for name in layout.features]
     if layout.encoding is not None:
         arrays = columns
         columns = [column.numbers(cells) for column, cells in zip(layout.encoding.columns, arrays, strict=True)]
         for place in layout.encoding.categories:
-            strangers.look(place, columns[place], partial(arrays.__getitem__, place))
+            unknown.update(place, columns[place], partial(arrays.__getitem__, place))
     # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
     for start in range(0, len(rows), ROWS_AT_A_TIME):
         part = rows[start : start + ROWS_AT_A_TIME]
@@ -205,9 +205,9 @@ def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
         teacher: column of another ranker's scores, to learn from.
         dtype: float32 or float64. Default: float32 where that holds every feature column exactly (float32, float16,
             truth values, integers of 8 or 16 bits, categories), else float64.
-        carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
-            numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
-            text. Default: those that a table written by toprank, or what it is to be `like`, carries.
+        metadata: columns that are not features but stay with the rows (`RankingData.metadata`), for splits, slices and
+            reports: text, numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no
+            date, or empty text. Default: those that a table written by toprank, or what it is to be `like`, carries.
         text: the column with the words of the query and those with the words of the documents: ``{"query":
             "search_term", "document": ["title", "description"]}``. They are no features; rankers learn from what they
             have in common (BM25, coverage …). Empty cells are empty texts. Default: those that a table written by
@@ -226,7 +226,7 @@ def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
     check_keywords("from_frame", keywords)
     options = TableOptions.from_keywords(keywords)
     table = _emptied(table_of(frame), options.like)
-    layout = learned(layout_of(table.schema, options, words_of(frame)), table.to_batches())
+    layout = learn_levels(layout_of(table.schema, options, words_of(frame)), table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=options.regroup, index=index_of(frame))
 
 
@@ -242,7 +242,7 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
             return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
     draft = layout_of(table.schema, TableOptions(roles=Roles.none(), like=like), words_of(frame))
-    layout = learned(draft, table.to_batches())
+    layout = learn_levels(draft, table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
     return X, layout.features, layout.encoding
 
@@ -265,7 +265,7 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
 
 def role_columns(data: RankingData) -> dict[str, Array]:
     """The columns that are not features, by role, one value for each document."""
-    weights = None if data.query_weights is None else data.queries.spread(data.query_weights)
+    weights = None if data.query_weights is None else data.queries.broadcast(data.query_weights)
     columns = {"qid": data.qid, "document_id": data.document_ids, "label": data.labels, "position": data.positions}
     columns |= {"weight": data.document_weights, "query_weight": weights, "teacher": data.teacher}
     return {role: column for role, column in columns.items() if column is not None}
@@ -278,15 +278,15 @@ def schema_of(data: RankingData) -> Any:
     kinds = {"qid": pa.int64() if data.qids.dtype.kind == "i" else pa.string(), "document_id": pa.string()}
     roles = role_columns(data)
     names = data.feature_names or numbered(data.n_features)
-    for name in (*names, *data.carried):
+    for name in (*names, *data.metadata):
         if name in roles:
-            what = "feature" if name in names else "carried column"
+            what = "feature" if name in names else "metadata column"
             raise DataError(f"A {what} is called '{name}', as the column for the {name} is; rename the {what}.")
-    for name in data.carried:
+    for name in data.metadata:
         if name in names:
-            raise DataError(f"A feature and a carried column are both called '{name}'; rename one of them.")
+            raise DataError(f"A feature and a metadata column are both called '{name}'; rename one of them.")
     fields = [(role, pa.int64() if role == "position" else kinds.get(role, pa.float64())) for role in roles]
-    fields += [(name, type_of(column)) for name, column in data.carried.items()]
+    fields += [(name, type_of(column)) for name, column in data.metadata.items()]
     known = (
         {}
         if data.encoding is None
@@ -295,7 +295,7 @@ def schema_of(data: RankingData) -> Any:
     plain = pa.from_numpy_dtype(data.X.dtype)
     fields += [(name, known[name].arrow_type() if name in known else plain) for name in names]
     about: dict[str, Any] = {"version": 1, "roles": {role: role for role in roles}}
-    about |= {"carried": list(data.carried)} if data.carried else {}
+    about |= {"carried": list(data.metadata)} if data.metadata else {}
     about |= {"text": data.text.plain()} if data.text is not None else {}
     about |= {"columns": data.encoding.plain()} if data.encoding is not None else {}
     metadata = json.dumps(about)
@@ -308,8 +308,8 @@ def batches_of(data: RankingData) -> Iterator[Any]:
 
     schema, roles, rows = schema_of(data), role_columns(data), 8 * ROWS_AT_A_TIME
     roles |= {
-        f"carried {name}": data.queries.spread(column) if len(column) == data.n_queries else column
-        for name, column in data.carried.items()
+        f"metadata {name}": data.queries.broadcast(column) if len(column) == data.n_queries else column
+        for name, column in data.metadata.items()
     }
     for start in range(0, data.n_documents, rows):
         block = data.X[start : start + rows]

@@ -51,19 +51,19 @@ class Layout:
         return self.assigned.columns
 
     @property
-    def carried(self) -> tuple[str, ...]:
+    def metadata(self) -> tuple[str, ...]:
         """The columns that are kept without being features: metadata and words."""
-        return self.assigned.carried
+        return self.assigned.all_metadata
 
     @property
     def text(self) -> TextRoles | None:
-        """Which of the carried columns hold the words of queries and documents."""
+        """Which of the metadata columns hold the words of queries and documents."""
         return self.assigned.words
 
     @property
     def columns(self) -> list[str]:
         """Every column that is used."""
-        return list(dict.fromkeys([*self.roles.values(), *self.features, *self.carried]))
+        return list(dict.fromkeys([*self.roles.values(), *self.features, *self.metadata]))
 
     def is_text(self, name: str) -> bool:
         """Whether a column holds words that queries are matched with."""
@@ -105,18 +105,18 @@ def layout_of(
         )
     wanted = None if features is None else tuple(str(name) for name in features)
     stored = _remembered(schema)
-    for name in (*(wanted or ()), *given.carried, *given.columns.values()):
+    for name in (*(wanted or ()), *given.all_metadata, *given.columns.values()):
         if name not in names:
             raise UnknownNameError("column", name, names)
     assigned = _assigned(given, like, stored, names, wanted or ())
-    roles, carried, words = assigned.columns, assigned.carried, assigned.words
-    apart = [name for name in carried if words is None or name != words.query or roles.get("qid") != name]
+    roles, metadata, words = assigned.columns, assigned.all_metadata, assigned.words
+    apart = [name for name in metadata if words is None or name != words.query or roles.get("qid") != name]
     taken = [*roles.values(), *(wanted or ()), *apart]
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
     if holding is not None:
-        _check_in_words(schema, roles, carried, holding)
+        _check_in_words(schema, roles, metadata, holding)
     left_out = {*taken, *(stored.roles.metadata or () if stored else ()), *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     layout = _encoded(schema, chosen, known or (stored and stored.encoding), holding, where)
@@ -142,14 +142,14 @@ def _assigned(
     if roles.metadata is None:
         of_table = () if own is None else own.metadata or ()
         roles = replace(roles, metadata=of_table or remembered.metadata or ())
-    free = [name for name in free if name not in roles.carried and not (own and name in (own.metadata or ()))]
-    decided = {} if own is None else {keyword: own.of(keyword) or False for keyword in ROLES}
+    free = [name for name in free if name not in roles.all_metadata and not (own and name in (own.metadata or ()))]
+    decided = {} if own is None else {keyword: own.column(keyword) or False for keyword in ROLES}
     if own is not None:  # a table that lost these is as good as one of others
         decided = {keyword: choice for keyword, choice in decided.items() if choice or keyword not in ("label", "qid")}
     for keyword in ROLES:
-        column = decided.get(keyword) or remembered.of(keyword)
-        fits = isinstance(column, str) and (column in free or (keyword == "qid" and column in roles.carried))
-        if roles.of(keyword) is None and (fits or decided.get(keyword) is False):
+        column = decided.get(keyword) or remembered.column(keyword)
+        fits = isinstance(column, str) and (column in free or (keyword == "qid" and column in roles.all_metadata))
+        if roles.column(keyword) is None and (fits or decided.get(keyword) is False):
             roles = roles.decided(**{keyword: column if fits else False})
     free = [name for name in free if name not in roles.columns.values()]
     # What a ranker scores has no labels.
@@ -186,16 +186,16 @@ def unreadable() -> Any:
 
 
 def _check_in_words(
-    schema: Any, roles: Mapping[str, str], carried: Sequence[str], holding: Callable[[str], str]
+    schema: Any, roles: Mapping[str, str], metadata: Sequence[str], holding: Callable[[str], str]
 ) -> None:
     """Refuse columns that cannot play their roles, in the words of the library that they come from."""
     for role, name in roles.items():
         expected, fits = role_takes(role, schema.field(name).type)
         if not fits:
             raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {holding(name)}.")
-    for name in carried:
+    for name in metadata:
         if schema.field(name).type == unreadable():
-            raise DataError(f"Column '{name}' is to be carried along, but holds {holding(name)}; give it one type.")
+            raise DataError(f"Column '{name}' is to be metadata, but holds {holding(name)}; give it one type.")
 
 
 def role_takes(role: str, type: Any) -> tuple[str, bool]:
@@ -285,7 +285,7 @@ def _remembered(schema: Any) -> _Remembered | None:
         roles = {str(role): str(name) for role, name in about["roles"].items()}
         described = about.get("columns")
         encoding = None if described is None else Encoding.from_plain(described)
-        text = None if about.get("text") is None else TextRoles.of(about["text"])
+        text = None if about.get("text") is None else TextRoles.from_value(about["text"])
         words = () if text is None else text.columns
         metadata = tuple(str(name) for name in about.get("carried", ()) if name not in words)
         return _Remembered(replace(Roles.from_keywords(roles), metadata=metadata, text=text), encoding)

@@ -23,7 +23,7 @@ class TableKeywords(TypedDict, total=False):
     position: Choice
     teacher: Choice
     dtype: npt.DTypeLike | None
-    carry: Sequence[str] | None
+    metadata: Sequence[str] | None
     text: Any
     regroup: bool | None
     like: Any

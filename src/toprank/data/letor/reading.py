@@ -81,8 +81,8 @@ def read_letor(
     >>> data.X.tolist(), data.labels.tolist(), data.qids.tolist(), data.document_ids.tolist()
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
-    wanted = Wanted.of(**options, threads=threads)
-    text = SurveyedText.of(paths, threads, regroup=checked_regroup(regroup, default=False))
+    wanted = LetorOptions.from_keywords(**options, threads=threads)
+    text = SurveyedText.from_files(paths, threads, regroup=checked_regroup(regroup, default=False))
     parsed = Reader(text.surveys, text.grouping, wanted.named(text.names)).read()
     queries, qids = text.queries()  # last: a line that cannot be read at all is the better thing to report
     sides = text.per_document().grouped(text.grouping)
@@ -102,7 +102,7 @@ def read_letor(
     )
 
 
-class Wanted(NamedTuple):
+class LetorOptions(NamedTuple):
     """The wanted form of the data."""
 
     dtype: np.dtype[Any]
@@ -113,7 +113,7 @@ class Wanted(NamedTuple):
     threads: int | None
 
     @classmethod
-    def of(
+    def from_keywords(
         cls,
         dtype: npt.DTypeLike = np.float32,
         missing: str = "nan",
@@ -121,7 +121,7 @@ class Wanted(NamedTuple):
         n_features: int | None = None,
         first_feature_id: int | None = None,
         threads: int | None = None,
-    ) -> Wanted:
+    ) -> LetorOptions:
         """The options of `read_letor`, checked."""
         if missing not in ("nan", "zero"):
             raise UnknownNameError("way to read missing values", missing, ("nan", "zero"))
@@ -133,7 +133,7 @@ class Wanted(NamedTuple):
             raise DataError(f"n_features must be between 1 and {LARGEST_ID}, not {n_features}.")
         return cls(precision(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
 
-    def named(self, names: Names | None) -> Wanted:
+    def named(self, names: Names | None) -> LetorOptions:
         """With the columns of the side file of names, unless the options say otherwise."""
         if names is None:
             return self
@@ -183,8 +183,8 @@ class Parsed(NamedTuple):
 class Reader:
     """Reads features, labels and document ids of surveyed files into arrays of the wanted kind."""
 
-    def __init__(self, surveys: Sequence[Survey], grouping: Grouping, wanted: Wanted) -> None:
-        self.surveys, self.grouping, self.wanted = surveys, grouping, wanted
+    def __init__(self, surveys: Sequence[Survey], grouping: Grouping, wanted: LetorOptions) -> None:
+        self.surveys, self.grouping, self.options = surveys, grouping, wanted
         self.dtype, self.dense = wanted.dtype, wanted.dense
         self.n_rows = int(grouping.run_rows.sum())
 
@@ -205,7 +205,7 @@ class Reader:
 
     def shape(self, least: int, most: int) -> Shape:
         """The shape of the result if ids lie in this range; refused if out of proportion to the text."""
-        n_features, first_id = self.wanted.n_features, self.wanted.first_id
+        n_features, first_id = self.options.n_features, self.options.first_id
         first = first_id if first_id is not None else int(least != 0)
         width = n_features if n_features is not None else max(most - first + 1, 0)
         if self.dense:
@@ -213,7 +213,7 @@ class Reader:
             n_bytes = self.n_rows * width * self.dtype.itemsize
             wanted = most if n_features is None else -1
             check_size(n_bytes, self.text_bytes, what, _SPARSE, partial(self._at_id, wanted))
-        missing = 0.0 if self.wanted.zeros and self.dense else np.nan
+        missing = 0.0 if self.options.zeros and self.dense else np.nan
         return Shape(first, width, first_id is not None, n_features is not None, missing)
 
     def _at_id(self, feature: int, problem: str) -> FormatError:
@@ -228,7 +228,7 @@ class Reader:
     def parse(self, shape: Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
         """Read the rows in this shape; None if ids lie outside of it, with the range of these."""
         result = self._result(shape.width, ids)
-        below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.wanted.threads)
+        below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.options.threads)
         if beyond >= 0:
             return None, (below, beyond)
         dense = result.values.reshape(self.n_rows, shape.width) if self.dense else None
@@ -266,7 +266,7 @@ class Reader:
                 row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
                 feature = int(X.indices[entry]) + shape.first_id
                 raise repeated_id(self.surveys, self.grouping.row_of_text(row), feature)
-        if self.wanted.zeros and (absent := np.isnan(X.data)).any():
+        if self.options.zeros and (absent := np.isnan(X.data)).any():
             kept = offsets_of(~absent)[X.indptr].astype(X.indptr.dtype)
             X = sparse.csr_matrix((X.data[~absent], X.indices[~absent], kept), shape=X.shape)
         return X

@@ -19,7 +19,7 @@ from toprank.compute import available_threads
 from toprank.data.arrays import checked_weights
 from toprank.data.bytesource import PathLike
 from toprank.data.hashes import longest_text
-from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
+from toprank.data.letor.reading import LetorOptions, Parsed, Reader, id_range, index_type, n_entries
 from toprank.data.letor.survey import SurveyedText
 from toprank.data.queries import IN_MEMORY
 from toprank.data.store.stream import Block, ColumnDescription, StartAgain, Started, sparse_block, started_sparse
@@ -39,8 +39,8 @@ class LetorStream:
         spool: Path | None = None,
         **options: Any,
     ) -> None:
-        wanted = Wanted.of(**options, threads=threads)
-        self._text = SurveyedText.of(paths, threads, remedy=IN_MEMORY, spool=spool)
+        wanted = LetorOptions.from_keywords(**options, threads=threads)
+        self._text = SurveyedText.from_files(paths, threads, remedy=IN_MEMORY, spool=spool)
         self._wanted, self._surveys = wanted.named(self._text.names), self._text.surveys
         self._ids_seen = id_range(self._surveys)
         self._whole = Reader(self._surveys, self._text.grouping, self._wanted)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import Bytes, ByteSource, PathLike, check_size, listed_paths, open_bytes, plain_name
-from toprank.data.queries import Queries, by_appearance, joined_queries, weight_of_each_query
+from toprank.data.queries import Queries, factorize, joined_queries, weight_of_each_query
 from toprank.errors import FormatError, Remedy, join_parts
 
 _REGROUP = Remedy("read with {regroup}.", regroup=True)
@@ -107,7 +107,7 @@ class Grouping:
     problem: FormatError | None
 
     @classmethod
-    def of(cls, surveys: Sequence[Survey], regroup: bool, remedy: Remedy = _REGROUP) -> Grouping:
+    def from_surveys(cls, surveys: Sequence[Survey], regroup: bool, remedy: Remedy = _REGROUP) -> Grouping:
         """Group the runs of all chunks; `remedy` is what a message about a scattered query offers."""
         runs = _Runs(
             table=np.concatenate([survey.runs for survey in surveys]),
@@ -189,7 +189,7 @@ def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
 def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
     """Return the number of each run's query, counted by first appearance, the id of each query, and what is wrong."""
     if runs.words is None:
-        return *by_appearance(runs.table[:, kernels.LetorRun.TOKEN_NUMBER]), None
+        return *factorize(runs.table[:, kernels.LetorRun.TOKEN_NUMBER]), None
     numbers: dict[bytes | None, int] = {}
     codes = np.empty(len(runs.table), dtype=np.int64)
     for run, word in enumerate(runs.words):
@@ -251,7 +251,7 @@ class SurveyedText(NamedTuple):
     grouping: Grouping
 
     @classmethod
-    def of(
+    def from_files(
         cls,
         paths: PathLike | Sequence[PathLike],
         threads: int | None,
@@ -260,13 +260,13 @@ class SurveyedText(NamedTuple):
         remedy: Remedy = _REGROUP,
         spool: Path | None = None,
     ) -> Self:
-        """Survey files, compressed ones unpacked in `spool`; for the rest see `Grouping.of`."""
+        """Survey files, compressed ones unpacked in `spool`; for the rest see `Grouping.from_surveys`."""
         files = listed_paths(paths)
         names = names_beside(files)
         sources = [open_bytes(file, spool) for file in files]
         surveys = survey_chunks(sources, threads)
         counts = count_rows(sources, surveys)
-        return cls(files, names, surveys, counts, Grouping.of(surveys, regroup, remedy))
+        return cls(files, names, surveys, counts, Grouping.from_surveys(surveys, regroup, remedy))
 
     def queries(self) -> tuple[Queries, npt.NDArray[Any] | None]:
         """The queries, and their ids where the text names them; refused where the rows of one are scattered."""

@@ -35,7 +35,7 @@ def write_letor(
     refuse instead of taking it for a grade; give -1 where they shall read it. Document weights and positions go into
     LightGBM's side files `path.weight` and `path.position`; query weights, a teacher's scores and feature names into
     side files of our own, `path.query_weight` and `path.teacher` (a line for each row) and `path.names` (``id name``).
-    Carried columns have no place in the format and are left out. Files appear all or nothing.
+    Metadata columns have no place in the format and are left out. Files appear all or nothing.
 
     Categories are written as their codes, which depend on the table that was read; a `CodesWarning` says so.
 
@@ -70,7 +70,7 @@ def write_letor(
     _check_words(data.qids, "[ \t\r\n#]", "query id")
     if data.document_ids is not None:
         _check_words(data.document_ids, "[ \t\r\n]", "document id")
-    spread = None if data.query_weights is None else data.queries.spread(data.query_weights)
+    spread = None if data.query_weights is None else data.queries.broadcast(data.query_weights)
     columns = {".weight": data.document_weights, ".position": data.positions}
     columns |= {".query_weight": spread, ".teacher": data.teacher}
     names = _names(data, first_feature_id)

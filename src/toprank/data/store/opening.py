@@ -20,10 +20,10 @@ import numpy as np
 from toprank.compute import Array, in_pieces
 from toprank.data.arrays import checked_names
 from toprank.data.bytesource import PathLike, os_errors
-from toprank.data.carried import PREFIX, Carried, carried_of
 from toprank.data.dataset import PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
 from toprank.data.hashes import digest
+from toprank.data.metadata import ARRAY_PREFIX, Metadata, metadata_from_arrays
 from toprank.data.queries import Queries
 from toprank.data.roles import Roles
 from toprank.data.store.writing import (
@@ -187,7 +187,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         else:
             shapes["X"] = (rows, width)
         wrong = [name for name, shape in shapes.items() if name in arrays and arrays[name].shape != shape]
-        carried = _carried(folder, meta.get("carried", []), meta.get("text"), arrays, queries)
+        metadata = _metadata(folder, meta.get("carried", []), meta.get("text"), arrays, queries)
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
@@ -195,13 +195,13 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
     if arrays["qids"].dtype.kind == "U":
         check_letters(folder, "qids", arrays["qids"])
     if "document_ids" in arrays:  # there may be many: they are checked when they are used
-        arrays["document_ids"] = StoredText.of(folder, "document_ids", arrays["document_ids"])
-    data = RankingData.trusted(
+        arrays["document_ids"] = StoredText.from_array(folder, "document_ids", arrays["document_ids"])
+    data = RankingData._from_validated(
         X=csr_over((arrays[name] for name in _SPARSE), (rows, width)) if sparse else arrays["X"],
         queries=queries,
         feature_names=_names(folder, meta.get("feature_names"), width),
         first_feature_id=_first_id(folder, meta.get("first_feature_id")),
-        carried=carried,
+        metadata=metadata,
         encoding=_encoding(folder, meta, sparse),
         roles=Roles.from_plain(meta.get("roles")),
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
@@ -213,18 +213,18 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         from toprank.data.store.sparse import StoredMatrix
 
         # At the very end: from now on, taking the arrays of X reads and checks all indices.
-        object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
+        object.__setattr__(data, "X", StoredMatrix.from_matrix(folder, data.X))
     return data
 
 
-def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], queries: Queries) -> Carried:
+def _metadata(folder: Path, names: Any, text: Any, arrays: dict[str, Array], queries: Queries) -> Metadata:
     """The columns that are carried along; ValueError or KeyError where they do not fit the rest."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(names)
-    roles = None if text is None else TextRoles.of(text)
+    roles = None if text is None else TextRoles.from_value(text)
     texts = set() if roles is None else set(roles.columns)
-    columns = {name: f"{PREFIX}{number}" for number, name in enumerate(names)}
-    listed = {key for key in arrays if key.startswith(PREFIX)}
+    columns = {name: f"{ARRAY_PREFIX}{number}" for number, name in enumerate(names)}
+    listed = {key for key in arrays if key.startswith(ARRAY_PREFIX)}
     if len(columns) < len(names) or set(columns.values()) != listed or not texts <= columns.keys():
         raise ValueError(names)
     for name, key in columns.items():
@@ -233,10 +233,10 @@ def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], quer
             raise ValueError(name)
         if kind == "U":
             check_letters(folder, key, arrays[key])
-    carried = carried_of(names, arrays, len(queries), roles)
-    if any(len(column) not in (len(queries), queries.n_documents) for column in carried.values()):
+    metadata = metadata_from_arrays(names, arrays, len(queries), roles)
+    if any(len(column) not in (len(queries), queries.n_documents) for column in metadata.values()):
         raise ValueError(names)
-    return carried
+    return metadata
 
 
 def _names(folder: Path, names: Any, width: int) -> tuple[str, ...] | None:
@@ -281,7 +281,7 @@ class StoredText(np.ndarray[Any, np.dtype[Any]]):
     _name = ""
 
     @classmethod
-    def of(cls, folder: Path, name: str, array: Array) -> Self:
+    def from_array(cls, folder: Path, name: str, array: Array) -> Self:
         """The same array, whose letters are still to be checked."""
         text = array.view(cls)
         text._folder, text._name = folder, name

@@ -28,7 +28,7 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
     """The copy, until all indices are checked; None for matrices that SciPy computes from this one."""
 
     @classmethod
-    def of(cls, folder: Path, plain: sparse.csr_matrix) -> StoredMatrix:
+    def from_matrix(cls, folder: Path, plain: sparse.csr_matrix) -> StoredMatrix:
         """The same matrix, whose indices are still to be checked."""
         matrix = cls(plain.shape, dtype=plain.dtype)
         matrix.data, matrix.indices, matrix.indptr = plain.data, plain.indices, plain.indptr

@@ -36,7 +36,7 @@ class ColumnDescription:
     Attributes:
         feature_names: one name for each feature; None if they have no names.
         first_feature_id: for LETOR text, the feature id of the first column.
-        carried: names of the columns that are carried along.
+        metadata: names of the metadata columns.
         text: which of them hold the words of queries and documents.
         encoding: what the features are, if some are no plain numbers.
         roles: roles of the columns of the table that the data come from.
@@ -44,7 +44,7 @@ class ColumnDescription:
 
     feature_names: tuple[str, ...] | None = None
     first_feature_id: int | None = None
-    carried: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
     text: TextRoles | None = None
     encoding: Encoding | None = None
     roles: Roles | None = None

@@ -10,10 +10,10 @@ import numpy as np
 
 from toprank.compute import Array, FloatArray, unshortened
 from toprank.data.bytesource import PathLike
-from toprank.data.carried import PREFIX, Carried, carried_of
 from toprank.data.dataset import CSR_PARTS, PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
 from toprank.data.hashes import longest_text
+from toprank.data.metadata import ARRAY_PREFIX, Metadata, metadata_from_arrays
 from toprank.data.queries import Queries, joined_queries
 from toprank.data.store.opening import open_store
 from toprank.data.store.stream import Block, ColumnDescription, Started, sparse_block, started_sparse
@@ -33,15 +33,15 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
         for name, read in started.items()
     }
     values |= stream.rest()
-    held = {name: values.pop(name) for name in list(values) if name.startswith(PREFIX)}
+    held = {name: values.pop(name) for name in list(values) if name.startswith(ARRAY_PREFIX)}
     if "X" not in values:
         values["X"] = csr_over((values.pop(f"X.{part}") for part in CSR_PARTS), stream.shape)
     described = stream.description
-    return RankingData.trusted(
+    return RankingData._from_validated(
         queries=Queries(values.pop("offsets")),
         feature_names=described.feature_names,
         first_feature_id=described.first_feature_id,
-        carried=carried_of(described.carried, held, len(values["qids"]), described.text),
+        metadata=metadata_from_arrays(described.metadata, held, len(values["qids"]), described.text),
         encoding=described.encoding,
         roles=described.roles,
         **values,
@@ -59,7 +59,7 @@ class StoreStream:
         self._paths = [Path(path) for path in paths]
         self._copies = [open_store(path, verify=verify) for path in self._paths]
         self._refuse_drift()
-        self._encoding = Encoding.joined([copy.encoding for copy in self._copies], self._copies[0].feature_names)
+        self._encoding = Encoding.concatenate([copy.encoding for copy in self._copies], self._copies[0].feature_names)
         self._is_sparse = any(copy.is_sparse for copy in self._copies)
         self._are_moved = any(copy.source_rows is not None for copy in self._copies)
         self._names = [name for name in PER_DOCUMENT if getattr(self._copies[0], name) is not None]
@@ -67,7 +67,7 @@ class StoreStream:
         self.description = ColumnDescription(
             feature_names=first.feature_names,
             first_feature_id=self._first_feature_id(),
-            carried=tuple(first.carried),
+            metadata=tuple(first.metadata),
             text=first.text,
             encoding=self._encoding,
             roles=roles[0] if all(other == roles[0] for other in roles) else None,
@@ -151,9 +151,9 @@ class StoreStream:
             if copy.feature_names != first.feature_names:
                 problem = f"The names of the features are not those in {name_of_first}; name all alike."
                 raise FormatError(problem, path=path)
-            if set(copy.carried) != set(first.carried):
-                odd = sorted(set(copy.carried) ^ set(first.carried))[0]
-                problem = f"The column '{odd}' is carried along in only one of this copy and {name_of_first}."
+            if set(copy.metadata) != set(first.metadata):
+                odd = sorted(set(copy.metadata) ^ set(first.metadata))[0]
+                problem = f"The column '{odd}' is metadata in only one of this copy and {name_of_first}."
                 raise FormatError(f"{problem} Give it to all copies, or to none.", path=path)
             if copy.text != first.text:
                 problem = f"The columns of the words of queries and documents are not those in {name_of_first}."
@@ -184,8 +184,8 @@ class StoreStream:
         arrays = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": stretches[starts]}
         if self._copies[0].query_weights is not None:
             arrays["query_weights"] = self._weights(stretches, starts)
-        parts = [(copy.carried, copy.queries) for copy in self._copies]
-        return arrays | Carried.joined(parts, Queries(arrays["offsets"])).arrays()
+        parts = [(copy.metadata, copy.queries) for copy in self._copies]
+        return arrays | Metadata.concatenate(parts, Queries(arrays["offsets"])).arrays()
 
     def _weights(self, stretches: Array, starts: Array) -> FloatArray:
         weights: FloatArray = np.concatenate(

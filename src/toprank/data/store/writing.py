@@ -52,7 +52,7 @@ KINDS |= {"qids": "iU", "document_ids": "U"}
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
 DESCRIPTIONS = {
     "feature_names": "The feature names are",
-    "carried": "The names of carried columns are",
+    "carried": "The names of metadata columns are",
     "text": "Which columns hold text is",
     "columns": "What the features are is",
     "roles": "The roles of columns are",
@@ -92,7 +92,7 @@ def _described(content: ColumnDescription | RankingData | None) -> dict[str, Any
     if content is None:
         return {"feature_names": None}
     plain = {
-        "carried": tuple(content.carried) or None,
+        "carried": tuple(content.metadata) or None,
         "text": None if content.text is None else content.text.plain(),
         "columns": None if content.encoding is None else content.encoding.plain(),
         "roles": None if content.roles is None else content.roles.plain(),

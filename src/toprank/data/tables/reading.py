@@ -17,14 +17,14 @@ import numpy.typing as npt
 from toprank.compute import Array, FloatArray, IntArray
 from toprank.data.arrays import checked_columns, checked_weights, identifiers, some_weights
 from toprank.data.bytesource import PathLike
-from toprank.data.carried import Carried
 from toprank.data.dataset import PER_DOCUMENT, RankingData
-from toprank.data.encoding import Column, Encoding, Strangers, kind_of, listed
-from toprank.data.frames.carrying import carried_values
-from toprank.data.frames.categories import learned, learning
+from toprank.data.encoding import Column, Encoding, UnknownLevelTracker, kind_of, listed
+from toprank.data.frames.categories import layout_to_learn, learn_levels
 from toprank.data.frames.conversion import fill_rows, gather, role_values, whole_numbers
 from toprank.data.frames.layout import FIELDS, Layout, index_columns, is_number, known_columns, layout_of
+from toprank.data.frames.metadata import metadata_values
 from toprank.data.frames.options import TableKeywords, TableOptions, check_keywords
+from toprank.data.metadata import Metadata
 from toprank.data.queries import IN_MEMORY, Queries, joined_queries, several_weights
 from toprank.data.roles import Choice, Roles
 from toprank.data.store.stream import Block, ColumnDescription, Started
@@ -48,11 +48,11 @@ class TableStream:
         with about(self._sources[0].path):
             self._layout = agreed_layout(self._sources, options)
             self._queries, self._qids = _survey(self._sources, self._layout)
-            columns = _carried_columns(self._sources, self._layout)
-            self._carried = Carried.of(columns, self._queries, None, self._layout.text)
+            columns = _metadata_columns(self._sources, self._layout)
+            self._metadata = Metadata.from_columns(columns, self._queries, None, self._layout.text)
         self.description = ColumnDescription(
             feature_names=self._layout.feature_names,
-            carried=self._layout.carried,
+            metadata=self._layout.metadata,
             text=self._layout.text,
             encoding=self._layout.encoding,
             roles=self._layout.assigned,
@@ -79,18 +79,18 @@ class TableStream:
     def blocks(self) -> Iterator[Block]:
         """The rows, in order; refuses a value that ranking data cannot hold, by file and row."""
         self._weighed = before = 0
-        strangers = Strangers(self._layout.encoding or Encoding(()))
+        unknown = UnknownLevelTracker(self._layout.encoding or Encoding(()))
         for source in self._sources:
             row = 0
             for batch in source.batches(self._layout):
                 with about(source.path):
-                    block = self._block(batch, row, before, strangers)
+                    block = self._block(batch, row, before, unknown)
                 yield block
                 row += batch.num_rows
                 before += batch.num_rows
-        strangers.warn()
+        unknown.warn()
 
-    def _block(self, batch: Any, row: int, before: int, strangers: Strangers) -> Block:
+    def _block(self, batch: Any, row: int, before: int, unknown: UnknownLevelTracker) -> Block:
         """A strip of rows that starts at `row` in its file, with so many rows `before` it in all files."""
         n, layout = batch.num_rows, self._layout
         values = {
@@ -99,7 +99,7 @@ class TableStream:
             if role != "qid"
         }
         X = np.empty((n, len(layout.features)), dtype=layout.dtype)
-        fill_rows(X, batch, layout, strangers)
+        fill_rows(X, batch, layout, unknown)
         values.setdefault("label", np.full(n, np.nan))
         columns = checked_columns({field: values.get(role) for role, field in FIELDS.items()}, n, row)
         self._any_weight |= "weight" in values and bool(columns["document_weights"].any())
@@ -127,7 +127,7 @@ class TableStream:
         """The arrays that are small enough to be held: queries and their weights, and what is carried along."""
         if "weight" in self._layout.roles and not self._any_weight:
             raise FormatError("document_weights are all zero; nothing would count.", path=self._sources[0].path)
-        arrays = {"offsets": self._queries.offsets, "qids": self._qids} | self._carried.arrays()
+        arrays = {"offsets": self._queries.offsets, "qids": self._qids} | self._metadata.arrays()
         if "query_weight" in self._layout.roles:
             with about(self._sources[0].path):
                 checked = checked_weights(self._query_weights, len(self._queries), "query_weights", "queries")
@@ -215,16 +215,16 @@ def _query_ids(source: TableSource, layout: Layout) -> Iterator[Array]:
             row += batch.num_rows
 
 
-def _carried_columns(sources: Sequence[TableSource], layout: Layout) -> dict[str, Array]:
+def _metadata_columns(sources: Sequence[TableSource], layout: Layout) -> dict[str, Array]:
     """The columns that are carried along, of all files as one table."""
-    if not layout.carried:
+    if not layout.metadata:
         return {}
     alone = Layout(Roles(metadata=layout.assigned.metadata, text=layout.text), (), layout.dtype)
     batches = [batch for source in sources for batch in source.batches(alone)]
     from_text = sources[0].kind == "csv"
     return {
-        name: carried_values(name, [batch.column(name) for batch in batches], from_text, layout.is_text(name))
-        for name in layout.carried
+        name: metadata_values(name, [batch.column(name) for batch in batches], from_text, layout.is_text(name))
+        for name in layout.metadata
     }
 
 
@@ -256,8 +256,8 @@ def read_table(
     order, and must have the same columns of the same types; `features` says which columns count, `dtype` settles the
     precision of the features. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
     float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers, and so are
-    columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text is
-    a category, and an empty cell of it a missing value.
+    columns to `metadata`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text
+    is a category, and an empty cell of it a missing value.
     """
     check_keywords("read_table", keywords)
     options = TableOptions.from_keywords(keywords)
@@ -303,4 +303,4 @@ def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
     """The layout once the levels of its categories are known: a pass over their columns in all files."""
     if not layout.to_learn:
         return layout
-    return learned(layout, (batch for source in sources for batch in source.batches(learning(layout))))
+    return learn_levels(layout, (batch for source in sources for batch in source.batches(layout_to_learn(layout))))

@@ -219,7 +219,7 @@ def _csv_batches(source: TableSource, layout: Layout, strip: int, stack: ExitSta
     texts = [name for role, name in layout.roles.items() if role in ("qid", "document_id")]
     types |= dict.fromkeys(texts, pa.string())
     types |= {name: pa.int64() for role, name in layout.roles.items() if role == "position"}
-    types |= dict.fromkeys(layout.carried, pa.string())
+    types |= dict.fromkeys(layout.metadata, pa.string())
     row, finite = 0, True
     try:
         for batch in _csv_rows(source.path, types, threads=True):

@@ -22,8 +22,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
 
     Parquet and Arrow files read back exactly, roles and all. CSV has no types: features come back as float64 unless
     read with ``dtype="float32"``, text query ids that are all whole numbers come back as numbers, and what is carried
-    along must be named again (``carry=``), and so must weights (``weight=``, ``query_weight=``). A sparse X is written
-    as dense columns.
+    along must be named again (``metadata=``), and so must weights (``weight=``, ``query_weight=``). A sparse X is
+    written as dense columns.
     """
     kind = format or promised_format(path)
     if kind not in TABLES:
@@ -65,10 +65,10 @@ def _with_days(data: RankingData) -> RankingData:
 
 def _check_names_for_csv(data: RankingData) -> None:
     """CSV knows roles by column names alone, so no feature may have the usual name of one."""
-    for name in (*(data.feature_names or ()), *data.carried):
+    for name in (*(data.feature_names or ()), *data.metadata):
         for role in ROLES:
             if is_inferable(role, name):
-                what = "column" if name in data.carried else "feature"
+                what = "column" if name in data.metadata else "feature"
                 raise DataError(
                     f"In a CSV file the {what} '{name}' would be taken for the {role}; "
                     "rename it, or write Parquet, which remembers what each column is."

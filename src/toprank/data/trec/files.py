@@ -260,8 +260,8 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
 
     Documents without a judgment have the label NaN. Rows of a query are brought together, in the order of the run.
 
-    >>> run = Run.of({"q": {"a": 1.0, "b": 2.0}})
-    >>> data = data_of_run(run, Qrels.of({"q": {"b": 3}}))
+    >>> run = Run.from_source({"q": {"a": 1.0, "b": 2.0}})
+    >>> data = data_of_run(run, Qrels.from_source({"q": {"b": 3}}))
     >>> data.X.tolist(), data.labels.tolist(), data.feature_names
     ([[1.0, 2.0], [2.0, 1.0]], [nan, 3.0], ('score', 'rank'))
     """

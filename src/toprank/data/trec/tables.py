@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import Array, FloatArray, IntArray
 from toprank.data.arrays import identifiers
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.data.roles import ROLES
 from toprank.errors import DataError
 
@@ -110,7 +110,7 @@ def _columns_of(source: Any, number: str) -> tuple[Any, Any, Any]:
 class Qrels:
     """Judgments: one row for each judged pair of query and document (ids as strings); no pair twice.
 
-    >>> Qrels.of({"q1": {"d1": 1, "d2": 0}, "q2": {"d1": 2}})
+    >>> Qrels.from_source({"q1": {"d1": 1, "d2": 0}, "q2": {"d1": 2}})
     Qrels(2 queries, 3 judgments)
     """
 
@@ -122,7 +122,7 @@ class Qrels:
         _check(self, "grade")
 
     @classmethod
-    def of(cls, source: Any) -> Qrels:
+    def from_source(cls, source: Any) -> Qrels:
         """From ``{query: {document: grade}}``, a file, or a frame with columns like query_id, doc_id and relevance."""
         if isinstance(source, str | os.PathLike):
             from toprank.data.trec.files import read_qrels
@@ -133,7 +133,7 @@ class Qrels:
     def grades_of(self, qids: Array, document_ids: Array, unjudged: float = np.nan) -> FloatArray:
         """Return the grade of each pair of a query and a document, `unjudged` for a pair without a judgment.
 
-        >>> Qrels.of({"q": {"a": 2}}).grades_of(np.array(["q", "q"]), np.array(["a", "b"])).tolist()
+        >>> Qrels.from_source({"q": {"a": 2}}).grades_of(np.array(["q", "q"]), np.array(["a", "b"])).tolist()
         [2.0, nan]
         """
         judged = zip(self.qids.tolist(), self.document_ids.tolist(), strict=True)
@@ -152,7 +152,7 @@ class Qrels:
 class Run:
     """A ranking by the system `tag`: rows of query, document (ids as strings) and score, in any order; no pair twice.
 
-    >>> Run.of({"q1": {"d1": 0.5, "d2": 1.5}})
+    >>> Run.from_source({"q1": {"d1": 0.5, "d2": 1.5}})
     Run('toprank', 1 queries, 2 documents)
     """
 
@@ -165,7 +165,7 @@ class Run:
         _check(self, "score")
 
     @classmethod
-    def of(cls, source: Any, tag: str = "toprank") -> Run:
+    def from_source(cls, source: Any, tag: str = "toprank") -> Run:
         """From ``{query: {document: score}}``, a file, or a frame with columns like query_id, doc_id and score."""
         if isinstance(source, str | os.PathLike):
             from toprank.data.trec.files import read_run
@@ -176,7 +176,7 @@ class Run:
     def ranks(self) -> IntArray:
         """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
 
-        >>> Run.of({"q": {"a": 1.0, "b": 2.0, "c": 1.0}}).ranks().tolist()
+        >>> Run.from_source({"q": {"a": 1.0, "b": 2.0, "c": 1.0}}).ranks().tolist()
         [3, 1, 2]
         """
         query = np.unique(self.qids, return_inverse=True)[1].reshape(-1)
@@ -184,7 +184,7 @@ class Run:
         starts = np.flatnonzero(np.append(True, query[order][1:] != query[order][:-1]))
         sizes = np.diff(np.append(starts, len(self)))
         ranks = np.empty(len(self), dtype=np.int64)
-        ranks[order] = places_within(sizes) + 1
+        ranks[order] = positions_within(sizes) + 1
         return ranks
 
     def _order(self, query: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import IntArray
-from toprank.data.encoding import Encoding, UnknownLevelsWarning
+from toprank.data.encoding import Encoding, UnknownCategoriesWarning
 from toprank.errors import DataError, refuse_if, warn_user
 from toprank.rankers.foreign import building, ubj
 from toprank.rankers.foreign.building import (
@@ -146,7 +146,7 @@ def _tell_lost_levels(name: str) -> None:
     warn_user(
         f"XGBoost cut off the levels of '{name}' when it wrote the file, since some are not ASCII. The model takes "
         "codes of categories: the place of a level among the categories of the training frame, from 0 on.",
-        UnknownLevelsWarning,
+        UnknownCategoriesWarning,
     )
 
 

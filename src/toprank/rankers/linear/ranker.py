@@ -152,7 +152,7 @@ class LinearRanker(WeightedSum, PathRanker):
             weights = loss.active_weights(data.labels, data.queries, active)
             if data.document_weights is not None:
                 weights = weights * data.document_weights
-            part = data.replace(document_weights=weights).keep(active)
+            part = data.replace(document_weights=weights).filter(active)
             self.fit_standardized(part, squared, valid)
             grown = loss.now_active(active, self._scores(data.X))  # `data` has the columns that are seen already
             if (grown == active).all():

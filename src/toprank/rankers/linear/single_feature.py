@@ -44,7 +44,7 @@ class _Climbed:
             of_documents is not None and (of_documents != of_documents[0]).any(),
             f"{self.kind} climbs a metric of whole rankings, which knows no weights of single documents. Give "
             "query_weights, or train without sample_weight: data.replace(document_weights=None); documents that "
-            "are to weigh nothing are left out by data.keep(weights > 0).",
+            "are to weigh nothing are left out by data.filter(weights > 0).",
         )
         weights = np.ones(data.n_queries) if data.query_weights is None else data.query_weights
         self.weights: FloatArray = weights / weights.sum()

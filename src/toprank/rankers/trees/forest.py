@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block, offsets_of, row_parts, unshortened
-from toprank.data.queries import places_within
+from toprank.data.queries import positions_within
 from toprank.errors import DataError
 
 _ROWS = 1 << 11
@@ -414,7 +414,7 @@ class _Packing:
         begin, end = self._begin.astype(np.int64), self._begin + self._count.astype(np.int64)
         spans = (end - 1) // 8 - begin // 8 + 1
         node = np.repeat(np.arange(len(begin)), spans)
-        plane = begin[node] // 8 + places_within(spans)
+        plane = begin[node] // 8 + positions_within(spans)
         low, high = np.maximum(begin[node] - 8 * plane, 0), np.minimum(end[node] - 8 * plane, 8)
         leaves = (1 << high) - (1 << low)
         plane += tree_planes[self._tree[node]]

@@ -53,7 +53,7 @@ class QuerySample:
         count = max(1, round(self.fraction * len(self.queries)))
         drawn = np.zeros(len(self.queries), dtype=bool)
         drawn[rng.choice(len(self.queries), count, replace=False)] = True
-        return self.queries.spread(drawn)
+        return self.queries.broadcast(drawn)
 
 
 def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = None) -> None:

@@ -197,7 +197,7 @@ class _CatBoost(WrappedLibrary):
         weights = _weights(data)
         more: dict[str, Any] = {} if weights is None else {"weight": weights}
         if self.ranks and data.query_weights is not None:
-            spread = data.queries.spread(data.query_weights)
+            spread = data.queries.broadcast(data.query_weights)
             more = {"group_weight": spread}
             refuse_if(
                 data.document_weights is not None,
@@ -266,7 +266,7 @@ def _weights(data: RankingData) -> FloatArray | None:
     own, of_query = data.document_weights, data.query_weights
     if of_query is None:
         return own
-    spread: FloatArray = data.queries.spread(of_query)
+    spread: FloatArray = data.queries.broadcast(of_query)
     return spread if own is None else spread * own
 
 

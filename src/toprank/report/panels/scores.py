@@ -46,7 +46,7 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
         finite = np.isfinite(values)
         if not finite.any():
             continue
-        part = data if finite.all() else data.keep(finite)
+        part = data if finite.all() else data.filter(finite)
         names, members = _by_grade(part.labels, part.judged)
         if not names:
             continue
@@ -61,10 +61,10 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
 
 def _within_queries(values: FloatArray, queries: Queries) -> FloatArray:
     largest = queries.max(np.abs(values))
-    values = values / queries.spread(np.where(largest > 0, largest, 1.0))  # squares of large scores would overflow
-    centered = values - queries.spread(queries.sum(values) / queries.sizes)
+    values = values / queries.broadcast(np.where(largest > 0, largest, 1.0))  # squares of large scores would overflow
+    centered = values - queries.broadcast(queries.sum(values) / queries.sizes)
     deviation = np.sqrt(queries.sum(centered**2) / queries.sizes)
-    result: FloatArray = centered / queries.spread(np.where(deviation > 0, deviation, 1.0))
+    result: FloatArray = centered / queries.broadcast(np.where(deviation > 0, deviation, 1.0))
     return result
 
 

@@ -27,7 +27,7 @@ class FusedRuns:
     def __init__(self, runs: Mapping[str, Any], documents: Documents) -> None:
         self.names = tuple(runs)
         self._of: dict[str, list[tuple[IntArray, FloatArray]]] = {}
-        for place, run in enumerate(map(Run.of, runs.values())):
+        for place, run in enumerate(map(Run.from_source, runs.values())):
             rows = documents.rows(run.document_ids.tolist())
             order = np.lexsort((run.ranks(), run.qids))
             order = order[rows[order] >= 0]
@@ -79,9 +79,9 @@ def checked_runs(runs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Run]:
     if isinstance(runs, Mapping | Sequence) and not runs:
         raise DataError("Give at least one run, by name: {'bm25': 'bm25.run'}.")
     if isinstance(runs, Mapping):
-        return {str(name): Run.of(run) for name, run in runs.items()}
+        return {str(name): Run.from_source(run) for name, run in runs.items()}
     by_tag: dict[str, Run] = {}
-    for run in map(Run.of, [runs] if isinstance(runs, str | os.PathLike | Run) else runs):
+    for run in map(Run.from_source, [runs] if isinstance(runs, str | os.PathLike | Run) else runs):
         if run.tag in by_tag:
             raise DataError(f"Two runs have the tag '{run.tag}'; give them names: {{'first': 'a.run', 'second': …}}.")
         by_tag[run.tag] = run

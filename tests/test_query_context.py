@@ -54,14 +54,14 @@ def pools(draw):
 @settings(max_examples=60, deadline=None)
 @given(pools())
 def test_every_statistic_is_that_of_a_plain_loop(data):
-    wide = tr.PoolFeatures(ALL).fit_transform(data).X
+    wide = tr.QueryContextFeatures(ALL).fit_transform(data).X
     np.testing.assert_allclose(wide, by_a_plain_loop(data), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1e-30, 1e30, 1e200, 1e307])
 def test_tiny_and_enormous_values_have_a_spread(size):
     x = np.array([1.0, 2.0, 6.0, 2.0])
-    pool = tr.PoolFeatures(("mean", "std", "zscore"), keep=False)
+    pool = tr.QueryContextFeatures(("mean", "std", "zscore"), keep=False)
     mean, std, zscore = pool.fit_transform(size * x[:, None], qid=[0, 0, 0, 0]).T
     precision = 0.01 if size < 1e-300 else 1e-12  # the smallest numbers have few digits
     np.testing.assert_allclose(mean, size * x.mean(), rtol=precision)
@@ -72,7 +72,7 @@ def test_tiny_and_enormous_values_have_a_spread(size):
 @pytest.mark.parametrize("values", [[1.7e308, 1.7e308, 1e308], [-1.7e308, 1.7e308]])
 def test_values_whose_mean_or_spread_overflows_are_refused(values):
     with pytest.raises(DataError, match="infinite or enormous values"):
-        tr.PoolFeatures().fit_transform(np.array(values)[:, None], qid=np.zeros(len(values)))
+        tr.QueryContextFeatures().fit_transform(np.array(values)[:, None], qid=np.zeros(len(values)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -80,7 +80,7 @@ def test_values_whose_mean_or_spread_overflows_are_refused(values):
 def test_the_order_of_rows_does_not_matter_to_the_last_bit(data, seed):
     rng = np.random.default_rng(seed)
     order = np.concatenate([rng.permutation(np.arange(rows.start, rows.stop)) for rows in data.queries])
-    new = tr.PoolFeatures(ALL, keep=False)
+    new = tr.QueryContextFeatures(ALL, keep=False)
     shuffled = data.replace(X=data.X[order])
     assert new.fit_transform(data).X[order].tobytes() == new.fit_transform(shuffled).X.tobytes()
 
@@ -95,23 +95,27 @@ def data():
 
 
 def test_float32_stays_and_threads_do_not_matter(data):
-    one, two = (tr.PoolFeatures(ALL, threads=threads).fit_transform(data).X for threads in (1, 2))
+    one, two = (tr.QueryContextFeatures(ALL, threads=threads).fit_transform(data).X for threads in (1, 2))
     assert one.tobytes() == two.tobytes()
     assert one.dtype == np.float32
-    double = tr.PoolFeatures(ALL).fit_transform(data.replace(X=data.X.astype(np.float64))).X
+    double = tr.QueryContextFeatures(ALL).fit_transform(data.replace(X=data.X.astype(np.float64))).X
     np.testing.assert_array_equal(one, double.astype(np.float32))
 
 
 def test_a_constant_column_is_exactly_that(data):
-    wide = tr.PoolFeatures(ALL, columns=["f4"], keep=False).fit_transform(data.replace(X=data.X.astype(np.float64))).X
+    wide = (
+        tr.QueryContextFeatures(ALL, columns=["f4"], keep=False)
+        .fit_transform(data.replace(X=data.X.astype(np.float64)))
+        .X
+    )
     value = np.float64(np.float32(7.3))
     np.testing.assert_array_equal(wide[:, :4], np.broadcast_to([value, 0.0, value, value], (len(wide), 4)))
-    np.testing.assert_array_equal(wide[:, 4], data.queries.spread((data.queries.sizes + 1) / 2))
+    np.testing.assert_array_equal(wide[:, 4], data.queries.broadcast((data.queries.sizes + 1) / 2))
     assert not wide[:, 5].any()
 
 
 def test_names_columns_and_what_stays(data):
-    pool = tr.PoolFeatures(["rank", "size", "mean"], columns=["f3", 0]).fit(data)
+    pool = tr.QueryContextFeatures(["rank", "size", "mean"], columns=["f3", 0]).fit(data)
     wide = pool.transform(data)
     new = ("f3_rank_in_query", "f3_mean_in_query", "f0_rank_in_query", "f0_mean_in_query", "documents_in_query")
     assert wide.feature_names == (*data.feature_names, *new)
@@ -121,16 +125,16 @@ def test_names_columns_and_what_stays(data):
     alone = clone(pool).set_params(keep=False).fit_transform(data)
     assert alone.feature_names == new
     np.testing.assert_array_equal(alone.X, wide.X[:, 12:])
-    nameless = tr.PoolFeatures(["max"], columns=[1]).fit(data.replace(feature_names=None))
+    nameless = tr.QueryContextFeatures(["max"], columns=[1]).fit(data.replace(feature_names=None))
     assert nameless.transform(data.replace(feature_names=None)).feature_names is None
     assert nameless.get_feature_names_out().tolist()[-1] == "x1_max_in_query"
-    size = tr.PoolFeatures(["size"], keep=False).fit_transform(data)
-    np.testing.assert_array_equal(size.X[:, 0], data.queries.spread(data.queries.sizes))
+    size = tr.QueryContextFeatures(["size"], keep=False).fit_transform(data)
+    np.testing.assert_array_equal(size.X[:, 0], data.queries.broadcast(data.queries.sizes))
 
 
 def test_scattered_rows_come_back_in_their_places(data):
     order = np.random.default_rng(0).permutation(data.n_documents)
-    pool = tr.PoolFeatures(ALL)
+    pool = tr.QueryContextFeatures(ALL)
     there = pool.fit_transform(data.X[order], qid=data.qid[order])
     np.testing.assert_array_equal(there, pool.fit_transform(data).X[order])
     regrouped = tr.RankingData(data.X[order], data.labels[order], qid=data.qid[order], regroup=True)
@@ -143,21 +147,21 @@ def test_features_become_frames_where_they_are_asked_for(data):
 
     names = [f"f{i}" for i in range(data.n_features)]
     frame = pd.DataFrame(data.X, columns=names, index=np.arange(data.n_documents)[::-1])
-    pool = tr.PoolFeatures(["rank", "size"]).set_output(transform="pandas")
+    pool = tr.QueryContextFeatures(["rank", "size"]).set_output(transform="pandas")
     for found in (
         pool.fit_transform(frame, qid=data.qid),
         pool.fit(frame, qid=data.qid).transform(frame, qid=data.qid),
     ):
         assert found.columns.tolist() == pool.get_feature_names_out().tolist()
         assert found.index.equals(frame.index)
-        np.testing.assert_array_equal(found, tr.PoolFeatures(["rank", "size"]).fit_transform(data).X)
+        np.testing.assert_array_equal(found, tr.QueryContextFeatures(["rank", "size"]).fit_transform(data).X)
     assert isinstance(pool.set_output(transform="polars").transform(frame, qid=data.qid), pl.DataFrame)
     assert isinstance(pool.fit_transform(data), tr.RankingData)  # data are no frame, and stay what they are
 
 
 def test_queries_are_strangers(data):
     """What one query holds says nothing about another: served alone, it gets the same columns."""
-    pool = tr.PoolFeatures().fit(data)
+    pool = tr.QueryContextFeatures().fit(data)
     whole = pool.transform(data).X
     for q in (0, 17, 699):
         rows = slice(*data.queries.offsets[q : q + 2].tolist())
@@ -167,11 +171,11 @@ def test_queries_are_strangers(data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"statistics": ["mean", "avg"]}, "no statistic of PoolFeatures called 'avg'"),
+        ({"statistics": ["mean", "avg"]}, "no statistic of QueryContextFeatures called 'avg'"),
         ({"statistics": "mean"}, r"\['mean'\]"),
         ({"statistics": []}, "at least one"),
         ({"statistics": 5}, "list of names, such as .*, not 5"),
-        ({"statistics": [np.zeros(2)]}, "no statistic of PoolFeatures"),
+        ({"statistics": [np.zeros(2)]}, "no statistic of QueryContextFeatures"),
         ({"columns": 5}, "columns must be a list"),
         ({"columns": "f1"}, "columns must be a list"),
         ({"statistics": ["mean", "mean"]}, "different names"),
@@ -184,18 +188,18 @@ def test_queries_are_strangers(data):
 )
 def test_wrong_options_are_sentences(data, options, message):
     with pytest.raises((DataError, UnknownNameError), match=message):
-        tr.PoolFeatures(**options).fit_transform(data)
+        tr.QueryContextFeatures(**options).fit_transform(data)
 
 
 def test_wrong_data_are_sentences(data):
-    pool = tr.PoolFeatures().fit(data)
+    pool = tr.QueryContextFeatures().fit(data)
     with pytest.raises(DataError, match="expecting 12 features"):
         pool.transform(tr.RankingData(data.X[:, :5]))
     swapped = data.replace(feature_names=["f1", "f0", *data.feature_names[2:]])
     with pytest.raises(DataError, match="is called 'f1', but 'f0'"):
         pool.transform(swapped)
     with pytest.raises(DataError, match="needs dense features"):
-        tr.PoolFeatures().fit(data.replace(X=sparse.csr_matrix(np.nan_to_num(data.X))))
+        tr.QueryContextFeatures().fit(data.replace(X=sparse.csr_matrix(np.nan_to_num(data.X))))
     with pytest.raises(DataError, match="needs dense features"):
         pool.transform(data.replace(X=sparse.csr_matrix(np.nan_to_num(data.X))))
     infinite = np.array(data.X)
@@ -205,24 +209,24 @@ def test_wrong_data_are_sentences(data):
     with pytest.raises(DataError, match="leave qid out"):
         pool.transform(data, qid=data.qid)
     with pytest.raises(DataError, match="features have no names"):
-        tr.PoolFeatures(columns=["f1"]).fit(data.X)
+        tr.QueryContextFeatures(columns=["f1"]).fit(data.X)
     with pytest.raises(DataError, match="Two features are called"):
-        tr.PoolFeatures().fit_transform(pool.transform(data))
+        tr.QueryContextFeatures().fit_transform(pool.transform(data))
 
 
 def test_a_forgotten_qid_is_refused(data):
-    pool = tr.PoolFeatures().fit(data.X, qid=data.qid)
-    for call in (pool.transform, tr.PoolFeatures().fit, tr.PoolFeatures().fit_transform):
+    pool = tr.QueryContextFeatures().fit(data.X, qid=data.qid)
+    for call in (pool.transform, tr.QueryContextFeatures().fit, tr.QueryContextFeatures().fit_transform):
         with pytest.raises(DataError, match=r"needs the query of each row.*enable_metadata_routing"):
             call(data.X)
-    one = tr.PoolFeatures(["size"], keep=False).fit_transform(data.X, qid=np.zeros(data.n_documents))
+    one = tr.QueryContextFeatures(["size"], keep=False).fit_transform(data.X, qid=np.zeros(data.n_documents))
     assert set(one.ravel()) == {data.n_documents}
 
 
 # ---- at home in scikit-learn ----
 
 
-class OneQuery(tr.PoolFeatures):
+class OneQuery(tr.QueryContextFeatures):
     """Takes all rows as one query, since scikit-learn's checks know no queries."""
 
     def fit(self, X, y=None, qid=None):
@@ -248,8 +252,8 @@ def trees(**options):
 
 
 def test_a_pipeline_takes_ranking_data(data):
-    pipeline = make_pipeline(tr.PoolFeatures(), trees()).fit(data)
-    wide = tr.PoolFeatures().fit_transform(data)
+    pipeline = make_pipeline(tr.QueryContextFeatures(), trees()).fit(data)
+    wide = tr.QueryContextFeatures().fit_transform(data)
     by_hand = trees().fit(wide)
     np.testing.assert_array_equal(pipeline.predict(data), by_hand.predict(wide))
     assert pipeline[-1].feature_names_in_.tolist() == list(wide.feature_names)
@@ -262,9 +266,9 @@ def routing():
 
 
 def test_qid_is_routed_through_a_pipeline(data, routing):
-    wide = tr.PoolFeatures().fit_transform(data)
+    wide = tr.QueryContextFeatures().fit_transform(data)
     by_hand = trees().fit(wide)
-    pipeline = make_pipeline(tr.PoolFeatures(), trees()).fit(data.X, data.labels, qid=data.qid)
+    pipeline = make_pipeline(tr.QueryContextFeatures(), trees()).fit(data.X, data.labels, qid=data.qid)
     np.testing.assert_array_equal(pipeline.predict(data.X, qid=data.qid), by_hand.predict(wide))
     assert pipeline.score(data.X, data.labels, qid=data.qid) == by_hand.score(wide)
     with pytest.raises(DataError, match="needs the query of each row"):
@@ -272,12 +276,12 @@ def test_qid_is_routed_through_a_pipeline(data, routing):
 
 
 def test_a_search_over_a_pipeline_sees_the_pool(data, routing):
-    pipeline = make_pipeline(tr.PoolFeatures(["rank"]), trees())
+    pipeline = make_pipeline(tr.QueryContextFeatures(["rank"]), trees())
     search = GridSearchCV(
         pipeline, {"treeranker__n_trees": [3]}, scoring=tr.make_scorer("map"), cv=GroupKFold(3), error_score="raise"
     )
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
-    wide = tr.PoolFeatures(["rank"]).fit_transform(data).X
+    wide = tr.QueryContextFeatures(["rank"]).fit_transform(data).X
     for part, (train, test) in enumerate(GroupKFold(3).split(data.X, groups=data.qid)):
         by_hand = trees(n_trees=3).fit(wide[train], data.labels[train], qid=data.qid[train])
         wanted = tr.evaluate(by_hand.predict(wide[test]), data.labels[test], "map", qid=data.qid[test]).mean["map"]
@@ -294,15 +298,15 @@ def test_weights_of_documents_change_no_score(data):
 @pytest.mark.parametrize("threads", ["x", 0, 1.5, True])
 def test_threads_are_a_whole_number(data, threads):
     with pytest.raises(DataError, match="threads must be a whole number of at least 1, or None"):
-        tr.PoolFeatures(threads=threads).fit_transform(data)
+        tr.QueryContextFeatures(threads=threads).fit_transform(data)
 
 
 def test_validation_data_pass_through_a_pipeline(data, routing):
     train, valid = tr.split(data, (0.7, 0.3))
     ranker = trees(early_stopping=3).set_fit_request(valid=True)
-    pipeline = Pipeline([("pool", tr.PoolFeatures()), ("ranker", ranker)], transform_input=["valid"])
+    pipeline = Pipeline([("pool", tr.QueryContextFeatures()), ("ranker", ranker)], transform_input=["valid"])
     pipeline.fit(train, valid=valid)
-    pool = tr.PoolFeatures().fit(train)
+    pool = tr.QueryContextFeatures().fit(train)
     by_hand = trees(early_stopping=3).fit(pool.transform(train), valid=pool.transform(valid))
     assert pipeline[-1].history_ == by_hand.history_
 
@@ -311,7 +315,7 @@ def test_frames_keep_their_names_and_global_settings_do_no_harm(data):
     import pandas as pd
 
     frame = pd.DataFrame(data.X, columns=list(data.feature_names))
-    pool = tr.PoolFeatures().fit(frame, qid=data.qid)
+    pool = tr.QueryContextFeatures().fit(frame, qid=data.qid)
     np.testing.assert_array_equal(pool.transform(frame, qid=data.qid), pool.transform(data).X)
     with pytest.raises(ValueError, match="feature names"):
         pool.transform(frame[frame.columns[::-1]], qid=data.qid)
@@ -333,7 +337,7 @@ def test_trees_learn_what_only_the_pool_can_tell():
         ranker = tr.TreeRanker("Squared", n_trees=40, num_leaves=7, threads=1).fit(train)
         return tr.evaluate(ranker.predict(test), test).mean["ndcg@10"]
 
-    pool = tr.PoolFeatures().fit(train)
+    pool = tr.QueryContextFeatures().fit(train)
     random = tr.evaluate(np.zeros(test.n_documents), test).mean["ndcg@10"]
     assert value(train, test) < random + 0.1
     assert value(pool.transform(train), pool.transform(test)) > random + 0.3

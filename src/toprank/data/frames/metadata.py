@@ -10,8 +10,8 @@ import numpy as np
 
 from toprank.compute import Array
 from toprank.data.arrays import strings
-from toprank.data.carried import column_of
 from toprank.data.encoding import is_text
+from toprank.data.metadata import checked_column
 from toprank.data.texts import text_column
 from toprank.errors import DataError
 
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[nN]a[n
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?|")
 
 
-def carried_values(name: str, pieces: Sequence[Any], from_text: bool, is_words: bool = False) -> Array:
+def metadata_values(name: str, pieces: Sequence[Any], from_text: bool, is_words: bool = False) -> Array:
     """The pieces of an Arrow column as one array.
 
     Args:
@@ -43,23 +43,22 @@ def carried_values(name: str, pieces: Sequence[Any], from_text: bool, is_words: 
         return text_column(whole.to_pylist(), name)
     if holds_text:
         text = strings([value or "" for value in whole.to_pylist()], f"Column '{name}'")
-        return told_by_writing(text) if from_text else column_of(text, name)
+        return infer_types(text) if from_text else checked_column(text, name)
     if kinds.is_boolean(kind):
-        return column_of(np.array(whole.to_pylist(), dtype=object), name)
+        return checked_column(np.array(whole.to_pylist(), dtype=object), name)
     if kinds.is_decimal(kind):
         whole = whole.cast(pa.float64())
     elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_date(kind) or kinds.is_timestamp(kind)):
         raise DataError(
-            f"Column '{name}' holds {kind} and cannot be carried along; it must hold text, numbers, truth values or "
-            "dates."
+            f"Column '{name}' holds {kind} and cannot be metadata; it must hold text, numbers, truth values or dates."
         )
-    return column_of(whole.to_numpy(), name)
+    return checked_column(whole.to_numpy(), name)
 
 
-def told_by_writing(text: Array) -> Array:
+def infer_types(text: Array) -> Array:
     """Whole numbers where all are written so, else dates, else numbers, else text as it is; an empty cell is missing.
 
-    >>> [told_by_writing(np.array(words)).dtype.kind for words in (["7", "12"], ["2024-05-31", ""], ["1.5", ""], ["a"])]
+    >>> [infer_types(np.array(words)).dtype.kind for words in (["7", "12"], ["2024-05-31", ""], ["1.5", ""], ["a"])]
     ['i', 'M', 'f', 'U']
     """
     distinct = np.unique(text).tolist()
@@ -78,7 +77,7 @@ def told_by_writing(text: Array) -> Array:
 
 
 def type_of(column: Array) -> Any:
-    """The Arrow type that holds a carried column."""
+    """The Arrow type that holds a metadata column."""
     import pyarrow as pa
 
     return pa.string() if column.dtype.kind in "UO" else pa.from_numpy_dtype(column.dtype)

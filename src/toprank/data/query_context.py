@@ -21,7 +21,7 @@ from toprank import kernels
 from toprank.compute import IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
-from toprank.data.pool_statistics import PER_COLUMN, statistic_codes
+from toprank.data.query_statistics import PER_COLUMN, statistic_codes
 from toprank.errors import DataError, UnknownNameError
 
 Array = npt.NDArray[Any]
@@ -34,7 +34,7 @@ _STATISTICS = (*PER_COLUMN, _SIZE)
 
 
 @dataclass(eq=False, repr=False)
-class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Add columns that say how a document stands among those of its query, for use before any ranker.
 
     | statistic | for a column x and a document of a query with m documents |
@@ -64,7 +64,7 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     are refused: the result would not be sparse.
 
     >>> data = RankingData([[3.0], [1.0], [3.0]], qid=[7, 7, 7], feature_names=["bm25"])
-    >>> wide = PoolFeatures(["max", "rank", "size"]).fit_transform(data)
+    >>> wide = QueryContextFeatures(["max", "rank", "size"]).fit_transform(data)
     >>> wide.feature_names
     ('bm25', 'bm25_max_in_query', 'bm25_rank_in_query', 'documents_in_query')
     >>> wide.X.tolist()
@@ -133,9 +133,9 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _refuse_without_queries(qid: Any) -> None:
         if qid is None:
             raise DataError(
-                "PoolFeatures needs the query of each row, since its statistics are those of a query: give qid, or a "
-                "RankingData. If all rows are one query, give all the same. In a Pipeline: fit(X, y, qid=qid) and "
-                "predict(X, qid=qid), after sklearn.set_config(enable_metadata_routing=True)."
+                "QueryContextFeatures needs the query of each row, since its statistics are those of a query: give "
+                "qid, or a RankingData. If all rows are one query, give all the same. In a Pipeline: fit(X, y, "
+                "qid=qid) and predict(X, qid=qid), after sklearn.set_config(enable_metadata_routing=True)."
             )
 
     def _with_columns(self, data: RankingData, qid: Any) -> RankingData:
@@ -180,7 +180,7 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         result = np.empty((data.n_documents, kept + new + with_size), dtype=data.X.dtype)
         result[:, :kept] = data.X[:, :kept]
         if with_size:
-            result[:, -1] = data.queries.spread(data.queries.sizes)
+            result[:, -1] = data.queries.broadcast(data.queries.sizes)
         codes = statistic_codes(per_column)
 
         def fill(block: tuple[int, int]) -> int:
@@ -211,7 +211,7 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         wanted = tuple(self.statistics)
         for name in wanted:
             if not isinstance(name, str) or name not in _STATISTICS:
-                raise UnknownNameError("statistic of PoolFeatures", str(name), _STATISTICS)
+                raise UnknownNameError("statistic of QueryContextFeatures", str(name), _STATISTICS)
         if not wanted or len(set(wanted)) < len(wanted):
             raise DataError(f"statistics must be different names, at least one, not {list(wanted)}.")
         return tuple(name for name in wanted if name != _SIZE), _SIZE in wanted
@@ -241,15 +241,16 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._refuse_sparse(data)
         if data.n_features != self.n_features_in_:
             raise DataError(
-                f"X has {data.n_features} features, but PoolFeatures is expecting {self.n_features_in_} features as "
-                "input. Read the file with n_features= of the training data where trailing features are absent."
+                f"X has {data.n_features} features, but QueryContextFeatures is expecting {self.n_features_in_} "
+                "features as input. Read the file with n_features= of the training data where trailing features are "
+                "absent."
             )
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         if mine is not None and theirs is not None and tuple(mine) != theirs:
             place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
             raise DataError(
-                f"Feature number {place} (from 0) is called '{theirs[place]}', but '{mine[place]}' when PoolFeatures "
-                "was fitted; bring the columns into that order."
+                f"Feature number {place} (from 0) is called '{theirs[place]}', but '{mine[place]}' when "
+                "QueryContextFeatures was fitted; bring the columns into that order."
             )
 
     def _plain(self, X: Any, *, reset: bool) -> Array:
@@ -260,8 +261,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _refuse_sparse(data: RankingData) -> None:
         if data.is_sparse:
             raise DataError(
-                "PoolFeatures needs dense features, since its columns are dense; make them so where memory allows: "
-                "data.replace(X=data.X.toarray())."
+                "QueryContextFeatures needs dense features, since its columns are dense; make them so where memory "
+                "allows: data.replace(X=data.X.toarray())."
             )
 
     def _called(self, column: int) -> str:
@@ -278,17 +279,19 @@ def _data_stay_data(of_features: Callable[..., Any]) -> Callable[..., Any]:
     """`transform` of features makes the frames that `set_output` asks for; ranking data stay what they are."""
 
     @wraps(of_features)
-    def transform(self: PoolFeatures, X: Any, qid: npt.ArrayLike | None = None) -> Any:
+    def transform(self: QueryContextFeatures, X: Any, qid: npt.ArrayLike | None = None) -> Any:
         return self._with_columns(X, qid) if isinstance(X, RankingData) else of_features(self, X, qid)
 
     return transform
 
 
-def _fit_transform(self: PoolFeatures, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Any:
+def _fit_transform(
+    self: QueryContextFeatures, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None
+) -> Any:
     """`fit`, then `transform`, on the same data."""
     return self.fit(X, y, qid).transform(X, qid)
 
 
 # After the class is made: scikit-learn wraps the methods that it finds in its body, to make frames of what they return.
-PoolFeatures.transform = _data_stay_data(PoolFeatures.transform)  # type: ignore[method-assign]
-PoolFeatures.fit_transform = _fit_transform
+QueryContextFeatures.transform = _data_stay_data(QueryContextFeatures.transform)  # type: ignore[method-assign]
+QueryContextFeatures.fit_transform = _fit_transform

@@ -1,4 +1,4 @@
-"""Statistics of columns within their queries, as arrays: what `PoolFeatures` adds, without its checks and imports."""
+"""Statistics of columns within each query, as arrays: the computation behind `QueryContextFeatures`."""
 
 from __future__ import annotations
 
