@@ -1,4 +1,4 @@
-"""`RankingData`: features, labels and queries, checked once at the door and immutable afterwards."""
+"""`RankingData`: features, labels and queries, validated on construction and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -41,46 +41,44 @@ class RankingData:
     """Documents with features and labels, grouped by query.
 
     Args:
-        X: features, one row a document: a NumPy array, a SciPy sparse matrix (kept as CSR) or a data frame. float32
-            and float64 are kept as they are, without a copy; other numbers become float64. NaN means missing.
-            Categories of a frame are codes, which depend on the table that was read (`encoding` tells them); what is to
-            be given away as a bare array is read with `like=`, see `from_frame`.
-        y: labels (grades), real numbers, higher is better. NaN and -1 mean "not judged". Default: all unjudged.
-        qid: the query of each document, whole numbers or strings; rows of one query need not be neighbors, see
+        X: features, one row per document: a NumPy array, a SciPy sparse matrix (stored as CSR) or a data frame. float32
+            and float64 arrays are used without a copy; other numbers become float64. NaN means missing. Categories of a
+            frame become integer codes that depend on that frame (see `encoding`); to get the codes of other data, read
+            the frame with `like=`, see `from_frame`.
+        y: labels (grades), real numbers; higher is better. NaN and -1 mean "not judged". Default: all unjudged.
+        qid: query id of each document, integers or strings. The rows of a query need not be contiguous, see
             `regroup`. Default: all documents belong to one query.
-        queries: instead of `qid`, the grouping itself.
-        qids: with `queries`, one id for each query. Default: 0, 1, 2 …
+        queries: the grouping itself, instead of `qid`.
+        qids: one id for each query, together with `queries`. Default: 0, 1, 2 …
         document_ids: one id for each document, as strings.
         document_weights: one weight for each document, not negative.
         query_weights: one weight for each query, not negative.
-        positions: where each document was shown (click data), whole numbers.
-        teacher: scores of another ranker, one for each document, finite, from which losses such as
-            `toprank.losses.SoftmaxKL` learn (distillation).
-        source_rows: where each document stood in the file or array it came from, where grouping moved rows:
-            their names where they have no ids. `in_source_order` brings values back there; `select`, `filter` and
-            `concatenate` carry it along. Not part of what makes two data sets equal.
-        source_index: the index of the pandas frame that the documents came from, in their order, by which a pandas
-            column of scores is aligned. Default: that of X, y and qid. Not part of what makes two data sets equal, nor
-            of a stored copy.
-        metadata: further columns by name that are no features (device, language, date …): text, numbers, truth values
-            or dates, one for each document or one for each query. They follow their rows into parts, and serve splits
+        positions: integer position at which each document was shown (click data).
+        teacher: finite scores of another ranker, one for each document, for distillation with losses such as
+            `toprank.losses.SoftmaxKL`.
+        source_rows: row number of each document in the file or array that it came from, if grouping reordered the rows.
+            It names documents without ids, and `in_source_order` uses it to restore the original order. `select`,
+            `filter` and `concatenate` preserve it. Ignored by `equals`.
+        source_index: index of the pandas frame that the documents came from, in the order of the documents. A pandas
+            column of scores is aligned by it. Default: the index of X, y and qid. Ignored by `equals`, and not saved in
+            a stored copy.
+        metadata: columns that are not features (device, language, date …), by name: text, numbers, booleans or dates,
+            one value for each document or for each query. They follow their rows into subsets and are used by splits
             (`toprank.split`), slices (`toprank.compare`) and reports.
-        feature_names: one name for each column.
-        first_feature_id: for LETOR text, the feature id of the first column, 0 or 1, so that other text can be read
-            with the same columns. Not part of what makes two data sets equal.
-        text: which of the metadata columns hold the words of the query and those of the documents: ``{"query":
-            "search_term", "document": ["title", "description"]}``. A ranker learns from what they have in common; see
-            `toprank.text`.
-        encoding: what the columns are, where some hold categories (as codes), dates or durations. Tables and frames
-            bring their own.
-        roles: the columns of the table that the data were read from, by their roles (query, label, weight …), and which
-            of these were inferred from names of columns. A ranker remembers them. Tables and frames bring their own.
-            Not part of what makes two data sets equal.
-        regroup: scattered rows of a query are brought together (stable: queries by first appearance, rows in their
-            order); False: refuse them.
+        feature_names: one name for each column of X.
+        first_feature_id: feature id of the first column in LETOR text, 0 or 1, so that other files can be read with the
+            same columns. Ignored by `equals`.
+        text: metadata columns that hold the text of queries and documents: ``{"query": "search_term", "document":
+            ["title", "description"]}``. Rankers add features of the match between them; see `toprank.text`.
+        encoding: description of the columns of X, if some hold categories (as codes), dates or durations. Set
+            automatically for tables and frames.
+        roles: roles (query, label, weight …) of the columns of the table that was read, and which of them were inferred
+            from column names. Rankers remember them. Set automatically for tables and frames. Ignored by `equals`.
+        regroup: whether to group scattered rows of a query; queries are ordered by first appearance, and rows keep
+            their order within a query. False raises an error instead. Default: True.
 
-    Everything per document, here and in what is made of the data, is in the order of X; one-dimensional arrays are
-    copied, so that nobody changes the data from outside.
+    All values per document, here and in everything computed from the data, are in the order of the rows of X.
+    One-dimensional arrays are copied, so that later changes by the caller have no effect.
 
     >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
     >>> data
@@ -181,19 +179,19 @@ class RankingData:
 
     @classmethod
     def from_frame(cls, frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
-        """From a pandas, polars or Arrow table: ``RankingData.from_frame(df, label="rel", qid="query")``.
+        """Build ranking data from a pandas, polars or Arrow table: ``RankingData.from_frame(df, label="rel")``.
 
-        See `toprank.data.frames.from_frame` for the arguments and for the column names that need none.
+        See `toprank.data.frames.from_frame` for the arguments and for the column names that are recognized.
         """
         from toprank.data.frames import from_frame
 
         return from_frame(frame, **keywords)
 
     def to_frame(self, kind: Literal["arrow", "pandas", "polars"] = "pandas") -> Any:
-        """As a pandas, polars or Arrow table: ids, label and weights by their names, then the features.
+        """Return a pandas, polars or Arrow table: ids, label and weights under their names, then the features.
 
-        See `toprank.data.frames.to_frame`. `from_frame` infers the roles of query, label and document id again; the
-        weights of a pandas or polars frame must be named.
+        See `toprank.data.frames.to_frame`. `from_frame` infers query, label and document id of such a table; name the
+        weight columns of a pandas or polars frame.
 
         >>> RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"]).to_frame().columns.tolist()
         ['qid', 'label', 'feature_1']
@@ -205,13 +203,13 @@ class RankingData:
 
     @classmethod
     def _from_validated(cls, **values: Any) -> RankingData:
-        """Make data of fields that were checked before (of a stored copy, of a part of other data), unchecked."""
+        """Build data from fields that are known to be valid (of a stored copy or of other data), without checks."""
         data = object.__new__(RankingData)
         data._set(**values)
         return data
 
     def _with_validated(self, **changes: Any) -> RankingData:
-        """A copy with some fields changed, as by `replace`, but unchecked: the new values were checked before."""
+        """Return a copy with some fields changed, as `replace` does, but without checking the new values."""
         return RankingData._from_validated(**(self._values() | changes))
 
     def _values(self) -> dict[str, Any]:
@@ -245,7 +243,7 @@ class RankingData:
 
     @property
     def text(self) -> TextRoles | None:
-        """Which metadata columns hold the words of queries and documents, if any do."""
+        """The metadata columns with the text of queries and documents, or None."""
         return self.metadata.text
 
     @property
@@ -260,19 +258,19 @@ class RankingData:
 
     @property
     def row_names(self) -> Array:
-        """What to call each document: its id, or without ids its row in the source."""
+        """Names of the documents: their ids or, without ids, their row numbers in the source."""
         if self.document_ids is not None:
             return self.document_ids
         return np.arange(self.n_documents) if self.source_rows is None else self.source_rows
 
     @cached_property
     def grades(self) -> Grades:
-        """The labels as codes into their distinct values."""
+        """The labels, factorized into codes and distinct values."""
         return Grades.from_labels(self.labels)
 
     @cached_property
     def judged(self) -> npt.NDArray[np.bool_]:
-        """Which documents have a judgment: label neither NaN nor -1."""
+        """Mask of the documents that have a judgment: their label is neither NaN nor -1."""
         result: npt.NDArray[np.bool_] = ~(np.isnan(self.labels) | (self.labels == -1))
         return result
 
@@ -283,7 +281,7 @@ class RankingData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the content (features, labels, grouping, ids, weights): equal data, equal fingerprint."""
+        """Hash of the content (features, labels, grouping, ids, weights); equal data have equal fingerprints."""
         return self._fingerprint({name: digest(array) for name, array in self.arrays().items()})
 
     def _fingerprint(self, digests: dict[str, str]) -> str:
@@ -295,18 +293,18 @@ class RankingData:
         return hashlib.blake2b(repr(whole).encode(), digest_size=16).hexdigest()
 
     def with_digests(self, digests: dict[str, str]) -> RankingData:
-        """Note the hashes of the arrays, which a stored copy knows, so that the fingerprint need not read them."""
+        """Set the fingerprint from array hashes saved in a stored copy, so that the arrays need not be read."""
         self.__dict__["fingerprint"] = self._fingerprint(digests)
         return self
 
     @cached_property
     def was_regrouped(self) -> bool:
-        """Whether grouping brought the documents into another order than that of the source."""
+        """Whether grouping by query changed the order of the rows."""
         return self.source_rows is not None and bool((self.source_rows[1:] < self.source_rows[:-1]).any())
 
     @property
     def source_places(self) -> npt.NDArray[np.int64]:
-        """Where each document stands among these documents, in the order of the source."""
+        """Rank of each document among these documents in the order of the source."""
         if not self.was_regrouped:
             return np.arange(self.n_documents)
         rows = np.asarray(self.source_rows)
@@ -315,18 +313,21 @@ class RankingData:
         return places
 
     def aligned(self, values: Any, order: Order | None = None) -> Array:
-        """One value for each document, in the order of X; refused where nothing tells the order they are in.
+        """Return values, one for each document, in the order of the rows of X.
 
-        The door of all scores: `evaluate`, `compare`, runs, reports and clicks take them as this does, and take what it
-        gives. Values are in the order of X already, unless they are a pandas column, which is aligned by its index
-        where the data came from a pandas frame. Where grouping moved rows (`was_regrouped`), a plain array is taken
-        only if `predict` returned this very array for these data, or with `order`.
+        All functions that take scores (`evaluate`, `compare`, runs, reports and clicks) align them with this method. A
+        pandas column is aligned by its index if the data came from a pandas frame; other values are assumed to be in
+        the order of X. If grouping reordered the rows (`was_regrouped`), this order is ambiguous: a plain array is then
+        accepted only if `predict` returned it for these data, or with `order`.
 
         Args:
-            values: one for each document; of a part of data, one for each document of the part.
-            order: how they stand, whatever index they have: ``"data"``, as the rows of X, or ``"source"``, as the rows
-                that the data came from (of a part, those of them that it kept; of data that were put together, those
-                of the first, then those of the second …).
+            values: one value for each document; for a subset of data, one for each document of the subset.
+            order: order of the values, which overrides an index: ``"data"`` for the order of the rows of X, or
+                ``"source"`` for the order of the original rows. For a subset, only the rows that it kept count; for
+                concatenated data, the rows of the first part precede those of the second.
+
+        Raises:
+            DataError: the order of the values is ambiguous, or their number is wrong.
 
         >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"])
         >>> data.aligned([10, 20, 30], order="source").tolist(), data.aligned([10, 30, 20], order="data").tolist()
@@ -337,7 +338,7 @@ class RankingData:
         return self.mark_predictions(array.view() if places is None else array[places])
 
     def in_source_order(self, values: npt.ArrayLike) -> Array:
-        """One value for each document, in the order of X, brought into the order of the rows that the data came from.
+        """Return values that are in the order of X in the order of the original rows.
 
         >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "b", "a"])
         >>> data.in_source_order(data.labels).tolist()
@@ -352,18 +353,18 @@ class RankingData:
 
     @cached_property
     def row_order_token(self) -> object:
-        """What `DocumentValues` know these documents in this order by; copies with the same rows share it."""
+        """Identity of these documents in this order, for `DocumentValues`; copies with the same rows share it."""
         return object()
 
     def mark_predictions(self, values: Array) -> Array:
-        """Return the values, computed for these documents in their order, so that `aligned` recognizes them."""
+        """Mark values as computed for these documents in their order, so that `aligned` accepts them."""
         return DocumentValues.from_values(values, self.row_order_token) if self.was_regrouped else values
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "row_order_token"}
 
     def without_source_order(self) -> RankingData:
-        """The same data without `source_rows`, as if the source had had its rows in this order."""
+        """Return the data without `source_rows`, as if the source had been in this order."""
         if self.source_rows is None:
             return self
         data = copy(self)
@@ -375,19 +376,19 @@ class RankingData:
         array = np.asarray(values)
         if array.ndim == 0 or len(array) != self.n_documents:
             raise DataError(
-                f"There are {len(array) if array.ndim else 1} values for {self.n_documents} documents; there must be "
-                "one for each. Where these data are a part, give the values of that part, or align them before it "
-                "is taken."
+                f"There are {len(array) if array.ndim else 1} values for {self.n_documents} documents; give one value "
+                "for each document. If the data are a subset, give only its values, or align them before taking the "
+                "subset."
             )
         return array
 
     def known_columns(self) -> Encoding:
-        """The encoding, or one of plain numbers if the data have none."""
+        """The encoding; if the data have none, an encoding of numbers only."""
         names = self.feature_names or tuple(str(number) for number in range(self.n_features))
         return self.encoding or Encoding(tuple(Column(name) for name in names))
 
     def arrays(self, source: bool = False) -> dict[str, Array]:
-        """Every array the data consists of, by name (a sparse X gives three); with `source`, source_rows too."""
+        """Return all arrays of the data by name (three for a sparse X), with `source_rows` if `source` is set."""
         parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in CSR_PARTS}
         parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
         optional = [*OPTIONAL, "source_rows"] if source else OPTIONAL
@@ -395,7 +396,7 @@ class RankingData:
         return parts if self.metadata is NO_METADATA else parts | self.metadata.arrays()
 
     def select(self, which: npt.ArrayLike) -> RankingData:
-        """The data of some queries: their numbers in the wanted order, or a mask over the queries.
+        """Return the data of some queries, given by their numbers in the desired order or by a mask over the queries.
 
         >>> data = RankingData([[1.0], [2.0], [3.0]], [0, 1, 2], qid=["a", "a", "b"])
         >>> data.select([1]).labels.tolist()
@@ -404,44 +405,46 @@ class RankingData:
         chosen = self._query_numbers(which)
         sizes = self.queries.sizes[chosen]
         queries = Queries.from_sizes(sizes)
-        if (np.diff(chosen) == 1).all():  # neighbors: a view, so a part of a memory-mapped copy stays on disk
+        if (
+            np.diff(chosen) == 1
+        ).all():  # Contiguous queries become a view, so that a subset of a memory-mapped copy stays on disk.
             first = int(self.queries.offsets[chosen[0]])
             return self._rows(slice(first, first + queries.n_documents), queries, chosen)
         rows = np.arange(queries.n_documents) + np.repeat(self.queries.offsets[chosen] - queries.offsets[:-1], sizes)
         return self._rows(rows, queries, chosen)
 
     def _query_numbers(self, which: npt.ArrayLike) -> Array:
-        """A mask or list of queries as a list of different numbers, at least one."""
+        """Convert a mask or list of queries to an array of distinct numbers; raise a DataError if it is empty."""
         chosen = np.asarray(which)
         if chosen.dtype == bool and chosen.shape != (self.n_queries,):
-            raise DataError(f"A mask of {chosen.size} for {self.n_queries} queries: there must be one for each.")
+            raise DataError(f"The mask has {chosen.size} values for {self.n_queries} queries; give one for each query.")
         if chosen.size == 0 or (chosen.dtype == bool and not chosen.any()):
-            raise DataError("No query is selected; data must hold at least one.")
+            raise DataError("No query is selected; select at least one.")
         if chosen.dtype == bool:
             return np.flatnonzero(chosen)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            raise DataError(
-                f"Queries are selected by a list of numbers or a mask, not by {chosen.dtype} {chosen.shape}."
-            )
+            raise DataError(f"Select queries by a list of numbers or by a mask, not by {chosen.dtype} {chosen.shape}.")
         outside = (chosen < 0) | (chosen >= self.n_queries)
         if outside.any():
-            raise DataError(f"There is no query number {chosen[outside][0]}; they run from 0 to {self.n_queries - 1}.")
+            raise DataError(
+                f"Query number {chosen[outside][0]} does not exist; numbers run from 0 to {self.n_queries - 1}."
+            )
         if len(np.unique(chosen)) < len(chosen):
-            raise DataError("A query is selected twice; query ids must differ within data.")
-        return chosen.astype(np.int64)  # differences of unsigned or short numbers would wrap
+            raise DataError("A query is selected twice; select each query only once.")
+        return chosen.astype(np.int64)  # Signed 64-bit: differences of unsigned or short integers would wrap.
 
     def filter(self, documents: npt.ArrayLike) -> RankingData:
-        """The data without some documents, by a mask; queries left without documents disappear."""
+        """Return the data of the documents where the mask is True; queries without remaining documents are dropped."""
         mask = np.asarray(documents)
         if mask.dtype != bool or mask.shape != (self.n_documents,):
             raise DataError(
-                f"Documents are kept by a mask of {self.n_documents} booleans, one for each, "
-                f"not by {mask.dtype} {mask.shape}."
+                f"Filter documents by a mask of {self.n_documents} booleans, one for each document, not by "
+                f"{mask.dtype} {mask.shape}."
             )
         left = self.queries.sum(mask)
         chosen = np.flatnonzero(left)
         if len(chosen) == 0:
-            raise DataError("No document is left; data must hold at least one.")
+            raise DataError("The mask selects no document; select at least one.")
         return self._rows(np.flatnonzero(mask), Queries.from_sizes(left[chosen]), chosen)
 
     def _rows(self, rows: Array | slice, queries: Queries, chosen: Array) -> RankingData:
@@ -464,31 +467,31 @@ class RankingData:
         )
 
     def without_features(self) -> RankingData:
-        """The same documents with no columns in X: parts of it are then cheap, however large X is."""
+        """Return the same documents without features, so that subsets are cheap whatever the size of X."""
         bare = self._with_validated(X=np.empty((self.n_documents, 0)), feature_names=None, encoding=None)
         return self._with_same_rows(bare)
 
     def replace(self, **changes: Any) -> RankingData:
-        """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again.
+        """Return a copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), validated again.
 
-        The rows stay the same unless `queries` or `source_rows` change, so scores that `predict` returned for these
-        data are taken for the copy, too.
+        Scores that `predict` returned for these data are valid for the copy, too, unless `queries` or `source_rows`
+        change.
         """
         values = self._values()
         for name in changes:
-            if name not in values and name != "text":  # the metadata name the text columns
+            if name not in values and name != "text":  # `text` is part of the metadata.
                 raise UnknownNameError("field of RankingData", name, (*values, "text"))
         values |= changes
         replaced = RankingData(values.pop("X"), values.pop("labels"), **values)
         return replaced if {"queries", "source_rows"} & set(changes) else self._with_same_rows(replaced)
 
     def _with_same_rows(self, other: RankingData) -> RankingData:
-        """Let `other`, which holds the same documents in the same order, take what was computed for these."""
+        """Share cached properties with `other`, which holds the same documents in the same order."""
         other.__dict__["row_order_token"] = self.row_order_token
         return other
 
     def equals(self, other: RankingData) -> bool:
-        """Whether both hold the same values (NaN equals NaN), ids, weights and names."""
+        """Return whether both hold the same values (NaN equals NaN), ids, weights and names."""
         mine, theirs = self.arrays(), other.arrays()
         return (
             mine.keys() == theirs.keys()
@@ -525,20 +528,20 @@ PER_DOCUMENT = {
     "positions": np.int64,
     "teacher": np.float64,
 }
-"""The fields with one value for each document that stored copies and tables bring along, and their types."""
+"""Types of the fields with one value for each document that stored copies and tables provide."""
 OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions", "teacher"]
 CSR_PARTS = ("data", "indices", "indptr")
 
 
 def _read_only(array: Array) -> Array:
-    """A frozen view; the caller's own array stays writable."""
+    """Return a read-only view; the array of the caller stays writable."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def csr_over(arrays: Iterable[Array], shape: tuple[int, ...]) -> Any:
-    """A CSR matrix over these arrays (`CSR_PARTS`). Built by hand: SciPy's constructor reads the indices."""
+    """Build a CSR matrix over these arrays (`CSR_PARTS`) without reading them, as SciPy's constructor would."""
     from scipy import sparse
 
     data, indices, indptr = arrays
@@ -577,14 +580,14 @@ _MAPPED = (
 
 
 def check_files(data: Any) -> None:
-    """Refuse data whose files another program has cut off; see `unshortened`."""
+    """Raise an error if another program has truncated the files of the data; see `unshortened`."""
     for name in _MAPPED:
         unshortened(getattr(data, name))
     unshortened(data.queries.offsets)
 
 
 def check_data(caller: str, data: Any) -> None:
-    """Refuse anything but a `RankingData`, and say how to make one; `caller` is the function that needs it.
+    """Raise an error if `data` is not a `RankingData`; `caller` names the function in the message.
 
     >>> check_data("split", "train.txt")
     Traceback (most recent call last):
@@ -596,14 +599,14 @@ def check_data(caller: str, data: Any) -> None:
     if isinstance(data, str | os.PathLike):
         remedy = f"Read the file first: tr.read({str(data)!r})."
     elif hasattr(data, "columns"):
-        remedy = "Make one of the frame first: tr.RankingData.from_frame(frame)."
+        remedy = "Convert the frame first: tr.RankingData.from_frame(frame)."
     else:
-        remedy = "Make one first: tr.RankingData(X, y, qid=qid)."
+        remedy = "Build one first: tr.RankingData(X, y, qid=qid)."
     raise DataError(f"{caller} needs a RankingData, not a {type(data).__name__}. {remedy}")
 
 
 def refuse_infinite(infinite: npt.NDArray[Any], names: Any) -> None:
-    """Refuse features, by the name of the first column where `infinite` is true."""
+    """Raise an error that names the first column where `infinite` is True, if any."""
     if infinite.any():
         column = int(np.flatnonzero(infinite)[0])
         feature = f"'{names[column]}'" if names is not None else f"number {column} (from 0)"
@@ -611,7 +614,7 @@ def refuse_infinite(infinite: npt.NDArray[Any], names: Any) -> None:
 
 
 def check_finite(X: Any, names: Any) -> None:
-    """Refuse features with infinite values, by the name of their first column."""
+    """Raise an error that names the first column with infinite values, if any."""
     if not isinstance(X, np.ndarray):
         infinite = np.isinf(unshortened(X).data)
         if infinite.any():

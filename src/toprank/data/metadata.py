@@ -1,7 +1,7 @@
-"""Columns that are carried along and are no features: the device, the language, the date of a query.
+"""Metadata: columns that are not features, such as the device, the language or the date of a query.
 
-A column whose documents agree within every query is held once for each query, any other once for each document; which
-of the two it is, its length tells, and taking parts or joining them keeps it so.
+A column that is constant within every query is stored with one value per query, any other column with one value per
+document. The length of a column shows which; subsets and concatenation preserve it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from toprank.data.texts import TextRoles, packed_texts, text_column, unpacked_te
 from toprank.errors import DataError, UnknownNameError
 
 ARRAY_PREFIX = "carried."
-"""How a store calls the columns: by this and their number."""
+"""Prefix of the array names in a stored copy, followed by the number of the column."""
 
 
 class Metadata(Mapping[str, Array]):
-    """Columns by name, each with one value for each query, or for each document where these differ within a query.
+    """Metadata columns by name, each with one value for each query or, if it varies within a query, each document.
 
     >>> import toprank as tr
     >>> log = {"device": ["phone", "phone", "desk"], "rank": [1, 2, 1]}
@@ -36,7 +36,7 @@ class Metadata(Mapping[str, Array]):
     """
 
     text: TextRoles | None
-    """Which of them hold the words of queries and documents."""
+    """The columns with the text of queries and documents."""
 
     def __init__(self, columns: Mapping[str, Array], n_queries: int, text: TextRoles | None = None) -> None:
         for array in columns.values():
@@ -45,9 +45,9 @@ class Metadata(Mapping[str, Array]):
 
     @classmethod
     def from_columns(cls, values_by_name: Any, queries: Queries, order: Array | None, text: Any = None) -> Metadata:
-        """Check the columns of a caller, one value for each document or query; those of documents are put in `order`.
+        """Validate columns with one value for each document or query; values per document are put in `order`.
 
-        `text` says which columns hold the words of queries and documents; by default, those that a `Metadata` names.
+        `text` names the columns with the text of queries and documents. Default: those of a `Metadata`.
         """
         if not isinstance(values_by_name, Mapping):
             raise DataError(
@@ -63,12 +63,12 @@ class Metadata(Mapping[str, Array]):
         columns = {}
         for name, values in values_by_name.items():
             if not isinstance(name, str) or not name.strip():
-                raise DataError(f"A metadata column must have a name, a piece of text; {name!r} is none.")
+                raise DataError(f"The name of a metadata column must be a non-empty string, not {name!r}.")
             check_utf8(name, "name of a metadata column")
             is_text = known is not None and name in known.columns
             column = (
                 text_column(values, name) if is_text else np.array(checked_column(values, name))
-            )  # a copy of our own
+            )  # Copy, so that later changes by the caller have no effect.
             if len(column) == queries.n_documents:
                 columns[name] = shortened(column if order is None else column[order], queries)
             elif len(column) == len(queries):
@@ -76,7 +76,7 @@ class Metadata(Mapping[str, Array]):
             else:
                 raise DataError(
                     f"The metadata column '{name}' has {len(column)} values for {queries.n_documents} documents in "
-                    f"{len(queries)} queries; give one for each document or one for each query."
+                    f"{len(queries)} queries; give one value for each document or for each query."
                 )
         return _metadata(columns, len(queries), known)
 
@@ -102,7 +102,7 @@ class Metadata(Mapping[str, Array]):
         return f"Metadata({', '.join(f'{name}: one for each {what}' for name, what in each.items())})"
 
     def take(self, rows: Array | slice, chosen: Array, queries: Queries) -> Metadata:
-        """The columns of some rows, which belong to the `chosen` queries and make `queries`."""
+        """Select the columns for some rows, which belong to the `chosen` queries and form `queries`."""
         return Metadata(
             {
                 name: column[chosen] if len(column) == self._n_queries else shortened(column[rows], queries)
@@ -113,12 +113,12 @@ class Metadata(Mapping[str, Array]):
         )
 
     def without_text(self) -> Metadata:
-        """The other columns."""
+        """Return the columns that are not text."""
         gone = () if self.text is None else self.text.columns
         return _metadata({name: column for name, column in self.items() if name not in gone}, self._n_queries)
 
     def arrays(self) -> dict[str, Array]:
-        """The columns under the names that a store knows them by: their own may not be names of files."""
+        """Return the columns under numbered names, since a column name may not be a valid file name."""
         return {
             f"{ARRAY_PREFIX}{number}": packed_texts(column) if column.dtype.kind == "O" else column
             for number, column in enumerate(self.values())
@@ -126,7 +126,7 @@ class Metadata(Mapping[str, Array]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[tuple[Metadata, Queries]], queries: Queries) -> Metadata:
-        """The columns of parts one behind the other, which make `queries`."""
+        """Concatenate the columns of parts, which form `queries`."""
         names = list(parts[0][0])
         for metadata, _ in parts[1:]:
             if set(metadata) != set(names):
@@ -135,7 +135,7 @@ class Metadata(Mapping[str, Array]):
                     f"Some parts have the metadata column '{odd}' and others do not; give it to all or to none."
                 )
             if metadata.text != parts[0][0].text:
-                raise DataError("Not all parts say the same of which columns hold the text; read them with one text=.")
+                raise DataError("The parts have different text columns; read all of them with the same text=.")
         columns = {}
         for name in names:
             pieces = [
@@ -143,13 +143,15 @@ class Metadata(Mapping[str, Array]):
                 for column, its in ((metadata[name], its) for metadata, its in parts)
             ]
             if len({_family(piece) for piece in pieces}) > 1:
-                raise DataError(f"The metadata column '{name}' holds values of different kinds in different parts.")
+                raise DataError(
+                    f"The metadata column '{name}' has different types in different parts; convert it to one type."
+                )
             columns[name] = shortened(np.concatenate(pieces), queries)
         return _metadata(columns, len(queries), parts[0][0].text)
 
 
 NO_METADATA = Metadata({}, 0)
-"""What data without metadata columns have: always this very object."""
+"""The metadata of data without any; a singleton, so that it can be compared with `is`."""
 
 
 def _metadata(columns: Mapping[str, Array], n_queries: int, text: TextRoles | None = None) -> Metadata:
@@ -159,29 +161,29 @@ def _metadata(columns: Mapping[str, Array], n_queries: int, text: TextRoles | No
 def metadata_from_arrays(
     names: Sequence[str], arrays: Mapping[str, Array], n_queries: int, text: TextRoles | None = None
 ) -> Metadata:
-    """Make columns of a store's arrays, as `Metadata.arrays` wrote them; ValueError if text is damaged."""
+    """Rebuild metadata from arrays written by `Metadata.arrays`; raise a ValueError if text is damaged."""
     columns = {name: arrays[f"{ARRAY_PREFIX}{number}"] for number, name in enumerate(names)}
     columns |= {name: unpacked_texts(columns[name]) for name in (() if text is None else text.columns)}
     return _metadata(columns, n_queries, text)
 
 
 def same_values(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Return where two columns agree; missing values agree with each other."""
-    if a.dtype.kind == "O":  # texts, none of which is missing
+    """Compare two columns element-wise; missing values are equal."""
+    if a.dtype.kind == "O":  # Text columns have no missing values.
         return np.asarray(a == b, dtype=bool)
     result: npt.NDArray[np.bool_] = (a == b) | ((a != a) & (b != b))
     return result
 
 
 def shortened(per_document: Array, queries: Queries) -> Array:
-    """Shorten a column to one value for each query if the documents of every query agree."""
+    """Shorten a column to one value per query if it is constant within every query."""
     differs = ~same_values(per_document[1:], per_document[:-1])
     differs[queries.offsets[1:-1] - 1] = False
     return per_document.view() if differs.any() else per_document[queries.offsets[:-1]]
 
 
 def judges_of(metadata: Mapping[str, Array]) -> tuple[str, ...]:
-    """Return who judged, by the column ``judge`` if there is one.
+    """Return the distinct values of the column ``judge``; empty without such a column.
 
     >>> judges_of({"judge": np.array(["ann", "gpt", "ann"])})
     ('ann', 'gpt')
@@ -190,15 +192,15 @@ def judges_of(metadata: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def one_per_query(name: str, column: Array, queries: Queries, qids: Array) -> Array:
-    """Return a column with one value for each query; refuse one whose values differ within a query."""
+    """Return a column with one value for each query; raise an error if it varies within a query."""
     if len(column) == len(queries):
         return column
     differs = ~same_values(column, column[np.repeat(queries.offsets[:-1], queries.sizes)])
     query = int(queries.document_query[int(np.argmax(differs))])
     first, other = column[queries.offsets[query]], column[int(np.argmax(differs))]
     raise DataError(
-        f"The column '{name}' differs within query {qids[query]} ({first} and {other}), so it does not divide the "
-        "queries. Make one query of each, for example by putting both into the query id, or choose another column."
+        f"The column '{name}' has several values within query {qids[query]} ({first} and {other}), so it cannot divide "
+        "the queries. Choose another column, or add its value to the query id."
     )
 
 
@@ -207,10 +209,10 @@ def _family(column: Array) -> str:
 
 
 def checked_column(values: Any, name: str) -> Array:
-    """Values as whole numbers, floats, dates or text; truth values are the words true and false."""
+    """Return values as integers, floats, dates or text; booleans become the words true and false."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise DataError(f"The metadata column '{name}' must be a plain list of values.")
+        raise DataError(f"The metadata column '{name}' must be one-dimensional.")
     if array.dtype.kind == "O":
         array = _from_objects(array.tolist(), name)
     if array.dtype.kind == "b":
@@ -228,11 +230,11 @@ def checked_column(values: Any, name: str) -> Array:
         return array
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] != "generic":
         return array
-    raise DataError(f"The metadata column '{name}' holds {array.dtype}; give text, numbers, truth values or dates.")
+    raise DataError(f"The metadata column '{name}' has the type {array.dtype}; give text, numbers, booleans or dates.")
 
 
 def _from_objects(values: list[Any], name: str) -> Array:
-    """Python objects as one kind of value; what is missing is empty text, NaN or no time."""
+    """Convert Python objects of one type to an array; missing values become empty text, NaN or NaT."""
     missing = list(map(is_missing, values))
     known = [value for value, gone in zip(values, missing, strict=True) if not gone]
 
@@ -252,6 +254,6 @@ def _from_objects(values: list[Any], name: str) -> Array:
         return np.array(filled(float("nan")) if any(missing) else values)
     kinds = sorted({type(value).__name__ for value in known})
     raise DataError(
-        f"The metadata column '{name}' holds values of the kinds {', '.join(kinds)}; give text, numbers, truth values "
-        "or dates, and one kind only."
+        f"The metadata column '{name}' mixes the types {', '.join(kinds)}; give only text, only numbers, only booleans "
+        "or only dates."
     )

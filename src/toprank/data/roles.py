@@ -1,7 +1,7 @@
-"""Roles of a table's columns: `Roles` is the one value that says which column is the query, the label, a weight …
+"""`Roles`: which column of a table is the query id, the label, a weight and so on.
 
-A role is given by the caller, remembered by what the table is to be like (data or a ranker), or inferred from the
-column's name. Inference is narrow on purpose: a wrong query or weight changes every number without an error.
+A role is given by the caller, taken over from `like=` (data or a ranker), or inferred from the name of the column.
+Inference accepts only a few names, because a wrong query or weight column would silently change every result.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from toprank.data.texts import TextRoles
 from toprank.errors import DataError, Remedy, join_parts
 
 Choice = str | Literal[False] | None
-"""The column of a role: its name; False if there is none; None if that is not decided."""
+"""Column name of a role; False if no column has the role, None if undecided."""
 
 
 class Role(NamedTuple):
-    """A role that one column plays."""
+    """Definition of a role that one column can have."""
 
     field: str
-    """The field of `Roles`."""
+    """Name of the field of `Roles`."""
     description: str
-    """The content of the column, in words."""
+    """Description of the content of the column."""
     inferred_from: tuple[str, ...] = ()
-    """Names (in any case) of columns that take the role without being asked."""
+    """Case-insensitive column names from which the role is inferred."""
 
 
 ROLES = {
@@ -38,9 +38,9 @@ ROLES = {
     "position": Role("position", "positions", ("position",)),
     "teacher": Role("teacher", "a teacher's scores, to learn from", ("teacher", "teacher_score")),
 }
-"""The roles by the keyword of `from_frame`, which is also the option of a command."""
+"""Roles by the keyword of `from_frame`, which is also the name of the command-line option."""
 PRODUCT_NAMES = ("product_id", "productid", "item_id", "itemid", "sku", "asin")
-"""Names of document ids too, if no column has one of the others."""
+"""Further names from which document ids are inferred, if no column has one of the usual names."""
 _MAX_NAMES, _MAX_LETTERS = 30, 40
 
 
@@ -49,16 +49,16 @@ class Roles:
     """The columns of a table by their roles.
 
     Args:
-        query: column of query ids. False: all rows belong to one query.
-        label: column of labels. False: no document is judged.
+        query: column of query ids; False if all rows belong to one query.
+        label: column of labels; False if no document is judged.
         document_id: column of document ids.
         weight: column of document weights.
         query_weight: column of query weights.
         position: column of the positions at which documents were shown.
         teacher: column of another ranker's scores.
-        metadata: columns kept with the rows but not learned from. None if not decided.
-        text: columns of words. False: none; None: not decided.
-        inferred: keywords of the roles that were inferred from names of columns.
+        metadata: columns that are kept with the rows but are not features; None if undecided.
+        text: columns of text; False if there are none, None if undecided.
+        inferred: keywords of the roles that were inferred from column names.
 
     >>> Roles.from_keywords({"qid": "search_id", "metadata": ["device"], "dtype": "float32"}).columns
     {'qid': 'search_id'}
@@ -86,7 +86,7 @@ class Roles:
 
     @classmethod
     def none(cls) -> Self:
-        """Return roles that no column plays: every column may be a feature."""
+        """Return roles without any column, so that every column can be a feature."""
         columns: dict[str, Any] = {role.field: False for role in ROLES.values()}
         return cls(**columns, metadata=(), text=False)
 
@@ -96,32 +96,32 @@ class Roles:
         return columns | {"metadata": None if self.metadata is None else list(self.metadata), "text": self.text}
 
     def column(self, keyword: str) -> Choice:
-        """Return the column of a role, by its keyword."""
+        """Return the column of the role with this keyword."""
         choice: Choice = getattr(self, ROLES[keyword].field)
         return choice
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that play a role, by its keyword."""
+        """Columns that have a role, by the keyword of the role."""
         return {keyword: name for keyword in ROLES if isinstance(name := self.column(keyword), str) and name}
 
     @property
     def words(self) -> TextRoles | None:
-        """The columns of words, or None."""
+        """The text columns, or None."""
         return self.text or None
 
     @property
     def all_metadata(self) -> tuple[str, ...]:
-        """Metadata columns, then columns of words: all that is kept without being a feature or a role."""
+        """Metadata columns followed by text columns."""
         return tuple(dict.fromkeys([*(self.metadata or ()), *(self.text.columns if self.text else ())]))
 
     def decided(self, **columns: Choice) -> Self:
-        """Return the roles with some replaced, by their keywords."""
+        """Return a copy with the columns of some roles, given by keyword, replaced."""
         changes: dict[str, Any] = {ROLES[keyword].field: choice for keyword, choice in columns.items()}
         return replace(self, **changes)
 
     def only_in(self, names: Iterable[str]) -> Self:
-        """Return the roles without columns that a table with these names does not have."""
+        """Return a copy without the columns that are missing from a table with these column names."""
         there = set(names)
         gone: dict[str, Choice] = {keyword: None for keyword, name in self.columns.items() if name not in there}
         metadata = None if self.metadata is None else tuple(name for name in self.metadata if name in there)
@@ -129,7 +129,7 @@ class Roles:
         return replace(self.decided(**gone), metadata=metadata or None, text=text)
 
     def in_words(self) -> tuple[str, ...]:
-        """Return each role that was inferred, with its column.
+        """Describe the inferred roles, each with its column.
 
         >>> Roles(query="qid", label="grade", inferred=("label", "qid")).in_words()
         ("label 'grade'", "query 'qid'")
@@ -137,14 +137,14 @@ class Roles:
         return tuple(f"{_called(keyword)} '{self.column(keyword)}'" for keyword in self.inferred)
 
     def plain(self) -> dict[str, Any]:
-        """Return the roles as JSON can hold them; see `from_plain`."""
+        """Return a JSON-serializable description; see `from_plain`."""
         lists = {"metadata": list(self.metadata or ()), "inferred": list(self.inferred)}
         text = {"text": self.text.plain()} if self.text else {}
         return self.columns | {name: values for name, values in lists.items() if values} | text
 
     @classmethod
     def from_plain(cls, described: Any) -> Self | None:
-        """Return the roles that a file remembers; None if it remembers none. Entries that make no sense are ignored."""
+        """Read the description that `plain` returned; None if there is none. Invalid entries are ignored."""
         if not isinstance(described, Mapping):
             return None
         columns: dict[str, Any] = {
@@ -167,7 +167,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _called(keyword: str) -> str:
-    """Return a role in words.
+    """Return the name of a role for messages.
 
     >>> _called("qid"), _called("document_id")
     ('query', 'document id')
@@ -176,7 +176,7 @@ def _called(keyword: str) -> str:
 
 
 def known_roles(like: Any) -> Roles | None:
-    """Return the roles of the columns that data were read by, or that a fitted ranker remembers; None if unknown."""
+    """Return the column roles of data or of a fitted ranker; None if unknown."""
     roles = getattr(like, "roles", None)
     if isinstance(roles, Roles):
         return roles
@@ -185,21 +185,21 @@ def known_roles(like: Any) -> Roles | None:
 
 
 def infer_roles(given: Roles, names: Sequence[str], *, needed: Iterable[str] = ()) -> Roles:
-    """Decide the roles that are not decided yet, by the names of columns.
+    """Infer undecided roles from column names.
 
-    Only a name listed in `ROLES` is taken, and only if no other column has one, too. Weights are never inferred, nor is
-    a column such as ``query`` or ``group``, which may hold words or anything else.
+    A column gets a role only if its name is listed in `ROLES` and no other column has a listed name for this role.
+    Weights are never inferred; neither are ambiguous names such as ``query`` or ``group``.
 
     Args:
-        given: the roles that are decided, and those that are not (None).
-        names: the columns that are free to play one.
-        needed: keywords of roles that must be found.
+        given: the roles so far; None marks undecided roles.
+        names: the columns without a role.
+        needed: keywords of required roles.
 
     Returns:
-        all roles, decided; `Roles.inferred` lists those that were found by a name.
+        The roles, all decided; `Roles.inferred` lists those that were inferred.
 
     Raises:
-        DataError: several columns could play a role, or none could play one that is needed.
+        DataError: several columns could have a role, or no column has a required role.
     """
     undecided = [keyword for keyword in ROLES if given.column(keyword) is None]
     found = {keyword: _infer(keyword, names, keyword in needed, given) for keyword in undecided}
@@ -212,16 +212,16 @@ def infer_roles(given: Roles, names: Sequence[str], *, needed: Iterable[str] = (
 
 Listener = Callable[[Roles], None]
 INFERENCE_LISTENER: ContextVar[Listener | None] = ContextVar("called with the roles of a table", default=None)
-"""A function that is called with the roles of each table in which some were inferred; commands print them."""
+"""Callback for the roles of each table with inferred roles; commands use it to print them."""
 
 
 def is_inferable(keyword: str, name: str) -> bool:
-    """Return whether a column of this name takes a role without being asked."""
+    """Return whether the role is inferred from this column name."""
     return name.lower() in ROLES[keyword].inferred_from
 
 
 def _infer(keyword: str, names: Sequence[str], needed: bool, given: Roles) -> Choice:
-    """Return the column whose name gives it the role; False if there is none."""
+    """Return the column from whose name the role is inferred; False if there is none."""
     matches = [name for name in names if is_inferable(keyword, name)]
     if keyword == "document_id" and not matches:
         matches = [name for name in names if name.lower() in PRODUCT_NAMES]
@@ -231,25 +231,29 @@ def _infer(keyword: str, names: Sequence[str], needed: bool, given: Roles) -> Ch
         listed = ", ".join(f"'{name}'" for name in matches)
         raise DataError(
             f"Several columns could be the {keyword}: {listed}.",
-            remedy=Remedy(f"Say which with {{{keyword}}}.", "Rename all but one.", **{keyword: "COLUMN"}),
+            remedy=Remedy(f"Choose one with {{{keyword}}}.", "Rename all but one.", **{keyword: "COLUMN"}),
         )
     if not needed:
         return False
-    meaning = "for unjudged documents" if keyword == "label" else "if all rows are one query"
+    meaning = "for unjudged documents" if keyword == "label" else "if all rows belong to one query"
     words = given.text.query if keyword == "qid" and given.text else None
     raise DataError(
-        f"No column looks like the {keyword}. The columns are: {in_short(names)}. Only one called "
-        f"{_either(ROLES[keyword].inferred_from)} is taken without being asked.",
+        f"No column looks like the {keyword}. The columns are: {in_short(names)}. Only a column called "
+        f"{_either(ROLES[keyword].inferred_from)} is recognized automatically.",
         remedy=join_parts(
             Remedy(f"Give {{{keyword}}},", f"Call it '{keyword}'.", **{keyword: "COLUMN"}),
             Remedy(f"or {{{keyword}}} {meaning}.", "", **{keyword: False}),
-            *([] if words is None else [Remedy("If rows with equal words are one query, give {qid}.", "", qid=words)]),
+            *(
+                []
+                if words is None
+                else [Remedy("If rows with the same text are one query, give {qid}.", "", qid=words)]
+            ),
         ),
     )
 
 
 def _either(names: Sequence[str]) -> str:
-    """Return names as alternatives.
+    """Join names with "or".
 
     >>> _either(("label", "relevance", "grade"))
     "'label', 'relevance' or 'grade'"
@@ -259,7 +263,7 @@ def _either(names: Sequence[str]) -> str:
 
 
 def in_short(names: Sequence[str]) -> str:
-    """Write names of columns for a sentence: of many the first, of long ones the start.
+    """List column names for a message, with long lists and long names truncated.
 
     >>> in_short(["query", "x" * 100])
     'query, xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'

@@ -1,8 +1,8 @@
-"""The one rule of row order: everything per document that data hold, give or take is in the order of `data.X`.
+"""Row order: all values per document, stored, accepted or returned, are in the order of the rows of `data.X`.
 
-Where grouping moved rows, a plain array of scores could be meant in two orders, so it is taken only if something tells
-which: that `predict(data)` returned this very array, that it is a pandas column with the index of the frame the data
-came from, or the caller's word, `order="data"` or `order="source"`.
+If grouping reordered the rows, the order of a plain array of scores is ambiguous. It is accepted only if
+`predict(data)` returned it, if it is a pandas column with the index of the original frame, or with `order="data"` or
+`order="source"`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 Order = Literal["data", "source"]
-"""How plain values lie: as the rows of `data.X`, or as the rows of the file, frame or array that the data came from."""
+"""Order of plain values: the rows of `data.X`, or the rows of the original file, frame or array."""
 
 
 class DocumentValues(AnnotatedArray):
-    """One value for each document of some data, in the order of their X: a plain array cannot say that."""
+    """Array with one value for each document, marked with the data whose row order it has."""
 
     documents: object = None
-    """`RankingData.row_order_token` of the data."""
+    """The `RankingData.row_order_token` of the data."""
 
     @classmethod
     def from_values(cls, values: npt.NDArray[Any], documents: object) -> DocumentValues:
-        """Return a copy of the values, marked."""
+        """Return a marked copy of the values."""
         marked = cls(values.shape, values.dtype)
         marked[...] = values
         marked.documents = documents
@@ -41,16 +41,16 @@ class DocumentValues(AnnotatedArray):
 
     @staticmethod
     def belong_to(values: Any, documents: object) -> bool:
-        """Return whether an array is marked with these documents, by itself or as the plain form of a marked one."""
+        """Return whether an array, or the array that it is a view of, is marked with these documents."""
         marked = values if isinstance(values, DocumentValues) else getattr(values, "base", None)
         return isinstance(marked, DocumentValues) and marked.documents is documents
 
 
 def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray | None:
-    """Return where the value of each document stands among `values`; None if they are in the documents' order already.
+    """Return the index into `values` for each document; None if the values are in the order of the documents.
 
     Raises:
-        DataError: nothing tells the order of the values, or their index does not fit the data.
+        DataError: the order of the values is ambiguous, or their index does not match the data.
     """
     _check_order(order)
     if order == "data" or (data.was_regrouped and DocumentValues.belong_to(values, data.row_order_token)):
@@ -62,17 +62,17 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
         return _by_index(data, index)
     if data.was_regrouped:
         raise DataError(
-            "Grouping the rows by query moved them, and nothing tells whether these values are in the order of data.X "
-            "or in that of the rows as they were given. Say so: order='data' (such as what another library makes of "
-            "data.X) or order='source' (such as a column of your own table). What predict(data) returned, and a pandas "
-            "column with the index of the frame that the data came from, need no word."
+            "Grouping by query reordered the rows, so the order of these values is ambiguous. Pass order='data' if "
+            "they are in the order of data.X (such as the output of another library for data.X), or order='source' if "
+            "they are in the order of the original rows (such as a column of your own table). The output of "
+            "predict(data) and a pandas column with the index of the original frame need neither."
         )
     _refuse_renumbered(index)
     return None
 
 
 def order_beside_labels(data: RankingData, values: Any, order: Order | None) -> Order | None:
-    """Return the order of values beside the plain labels that `data` came from: row by row, unless indexes tell."""
+    """Return the order of values given together with plain labels: that of the source, unless an index decides."""
     _check_order(order)
     index = index_of(values)
     if order is None and index is not None:
@@ -90,9 +90,8 @@ def _check_order(order: Any) -> None:
 def _refuse_renumbered(index: Any) -> None:
     if index is not None and _renumbers(index):
         raise DataError(
-            "The index of these values numbers the rows in another order than that in which they stand, and what they "
-            "are for came without a pandas index that could settle it. Sort the values (.sort_index()), or say "
-            "order='data' to take them as they stand."
+            "The index of these values numbers the rows in a different order, but the data have no pandas index to "
+            "align with. Sort the values (.sort_index()), or pass order='data' to ignore the index."
         )
 
 
@@ -101,26 +100,24 @@ def _by_index(data: RankingData, index: Any) -> IntArray | None:
     if (index.is_unique or not data.was_regrouped) and index.equals(known):
         return None
     otherwise = (
-        "Give the column of that frame itself, or an array with order='data' (the order of data.X) or order='source' "
-        "(that of the rows as they were given)."
+        "Give a column of the original frame, or an array with order='data' (the order of data.X) or order='source' "
+        "(the order of the original rows)."
     )
     if not index.is_unique:
         label = index[index.duplicated()][0]
-        raise DataError(f"The index of these values has {label!r} twice, so it does not tell their rows. {otherwise}")
+        raise DataError(f"The index of these values has {label!r} twice, so they cannot be aligned. {otherwise}")
     try:
         places = np.asarray(index.get_indexer(known), dtype=np.int64)
-    except (TypeError, ValueError):  # indexes of different depth
+    except (TypeError, ValueError):  # The indexes have different depths.
         places = np.full(1, -1)
     if not known.is_unique or (places < 0).any():
-        strange = "" if known.is_unique is False else f" (it lacks {known[int(np.argmin(places))]!r}, for example)"
-        raise DataError(
-            f"The index of these values is not that of the frame that the data came from{strange}. {otherwise}"
-        )
+        strange = "" if known.is_unique is False else f" (for example, {known[int(np.argmin(places))]!r} is missing)"
+        raise DataError(f"The index of these values is not that of the original frame{strange}. {otherwise}")
     return places
 
 
 def _renumbers(index: Any) -> bool:
-    """Return whether an index is 0 … n - 1 in another order: its column was sorted or shuffled."""
+    """Return whether an index is a permutation of 0 … n - 1, as after sorting or shuffling a column."""
     numbers = np.asarray(index)
     if numbers.dtype.kind not in "iu" or not (np.diff(numbers) < 0).any():
         return False

@@ -11,7 +11,7 @@ from typing import Any
 
 from toprank.data.command_line import without_folders
 from toprank.data.dataset import RankingData
-from toprank.data.files import format_of, is_readable_folder
+from toprank.data.files import format_of, is_readable_folder, with_metadata
 from toprank.data.folds import Fold, Folds, folds
 from toprank.data.slices import columns_of
 from toprank.errors import DataError

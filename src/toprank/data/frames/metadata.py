@@ -1,4 +1,4 @@
-"""Columns of a table that are carried along, as arrays; and back."""
+"""Conversion of metadata columns between Arrow tables and arrays."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(
 
 
 def metadata_values(name: str, pieces: Sequence[Any], from_text: bool, is_words: bool = False) -> Array:
-    """The pieces of an Arrow column as one array.
+    """Convert the chunks of an Arrow column to one array.
 
     Args:
         name: the name of the column.
-        pieces: the column, in order.
-        from_text: the column is text of a file that has no types: numbers and dates are told by how they are written.
-        is_words: it holds words that queries are matched with.
+        pieces: the chunks of the column, in order.
+        from_text: whether the column comes from a file without types (CSV), so that types are inferred from the text.
+        is_words: whether the column is text for matching queries with documents.
     """
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -39,7 +39,7 @@ def metadata_values(name: str, pieces: Sequence[Any], from_text: bool, is_words:
     holds_text = is_text(kind) or kinds.is_null(kind)
     if is_words:
         if not holds_text:
-            raise DataError(f"The column '{name}' must hold text, to match queries with, but holds {kind}.")
+            raise DataError(f"The text column '{name}' must hold text, but has the type {kind}.")
         return text_column(whole.to_pylist(), name)
     if holds_text:
         text = strings([value or "" for value in whole.to_pylist()], f"Column '{name}'")
@@ -50,13 +50,13 @@ def metadata_values(name: str, pieces: Sequence[Any], from_text: bool, is_words:
         whole = whole.cast(pa.float64())
     elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_date(kind) or kinds.is_timestamp(kind)):
         raise DataError(
-            f"Column '{name}' holds {kind} and cannot be metadata; it must hold text, numbers, truth values or dates."
+            f"Column '{name}' holds {kind} and cannot be metadata; metadata are text, numbers, booleans or dates."
         )
     return checked_column(whole.to_numpy(), name)
 
 
 def infer_types(text: Array) -> Array:
-    """Whole numbers where all are written so, else dates, else numbers, else text as it is; an empty cell is missing.
+    """Convert text to integers, dates or floats if all cells have that form; empty cells are missing values.
 
     >>> [infer_types(np.array(words)).dtype.kind for words in (["7", "12"], ["2024-05-31", ""], ["1.5", ""], ["a"])]
     ['i', 'M', 'f', 'U']
@@ -71,13 +71,13 @@ def infer_types(text: Array) -> Array:
         if any(distinct) and all(pattern.fullmatch(word) for word in distinct):
             try:
                 return np.array([value(word) for word in text.tolist()], dtype=kind)
-            except ValueError:  # the 31st of February is text
+            except ValueError:  # Impossible dates such as 31 February stay text.
                 continue
     return text
 
 
 def type_of(column: Array) -> Any:
-    """The Arrow type that holds a metadata column."""
+    """Return the Arrow type for a metadata column."""
     import pyarrow as pa
 
     return pa.string() if column.dtype.kind in "UO" else pa.from_numpy_dtype(column.dtype)
