@@ -20,11 +20,11 @@ LOOKED = PLACES**-0.8
 BROWSED = np.tril(0.9 * np.exp(-0.3 * (PLACES[:, None] - 1 - np.arange(5))))  # by the distance to the last click
 BROWSED[0, 0] = 1.0
 USERS: dict[str, Any] = {
-    "PBM": PBM.known(LOOKED),
-    "UBM": UBM.known(BROWSED),
-    "DCM": DCM.known(0.9 * PLACES**-0.4),
-    "DBN": DBN.known(0.8),
-    "CCM": CCM.known([0.9, 0.6, 0.2]),
+    "PBM": PBM.from_parameters(LOOKED),
+    "UBM": UBM.from_parameters(BROWSED),
+    "DCM": DCM.from_parameters(0.9 * PLACES**-0.4),
+    "DBN": DBN.from_parameters(0.8),
+    "CCM": CCM.from_parameters([0.9, 0.6, 0.2]),
 }
 RIGHT, WRONG = np.array([0.95, 0.9, 0.85, 0.8]), np.array([0.4, 0.3, 0.2, 0.1])
 LOGS = {"20 queries": (20, 4_000), "100 queries": (100, 8_000), "400 queries": (400, 8_000)}

@@ -43,10 +43,10 @@ def make(path: Path, impressions: int) -> None:
     data = tr.synthetic(n_queries=10_000, n_documents=40, n_features=2, seed=0)
     data = data.replace(document_ids=[f"doc{row}" for row in range(data.n_documents)])
     scores = {"old": data.X[:, 0], "new": data.X[:, 1]}
-    users = tr.clicks.DBN.known(0.85)
+    users = tr.clicks.DBN.from_parameters(0.85)
     enough = np.random.default_rng(0).beta(1, 1, data.n_documents)
     log = tr.clicks.simulate(
-        data, scores, users, impressions // 10, k=10, exploration=0.1, popularity=0.7, satisfaction=enough
+        data, scores, users, impressions // 10, k=10, exploration=0.1, zipf_exponent=0.7, satisfaction=enough
     )
     tr.clicks.write(log, path)
 
@@ -70,7 +70,7 @@ def measure(task: str, path: Path) -> dict[str, object]:
             tr.clicks.check(log, n_resamples=20)
         else:
             model = getattr(tr.clicks, task)().fit(log)
-            said |= {"steps": model.steps_, "converged": model.converged_}
+            said |= {"steps": model.n_iter_, "converged": model.converged_}
     said |= {"seconds": round(time.perf_counter() - start, 2), "processor": round(spent() - used, 2)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return said | {"impressions": log.n_impressions, "pairs": log.n_pairs, "peak MiB": round(peak)}
@@ -86,7 +86,7 @@ def fit_ours(path: Path, out: Path, name: str, tolerance: float) -> dict[str, An
     old, new = log.select(~held_out), log.select(held_out)
     start, used = time.perf_counter(), spent()
     model = getattr(tr.clicks, name)(tolerance=tolerance).fit(old)
-    said = {"seconds": time.perf_counter() - start, "processor": spent() - used, "steps": model.steps_}
+    said = {"seconds": time.perf_counter() - start, "processor": spent() - used, "steps": model.n_iter_}
     said["peak MiB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     shared = {key: values for key, values in model.parameters_.items() if key in ("examination", "continuation")}
     pairs = {"attraction": model.attraction_} | ({"satisfaction": model.satisfaction_} if name == "DBN" else {})

@@ -43,7 +43,7 @@ def curves(root: Path) -> None:
         rows = []
         for seed in range(SEEDS):
             log = tr.clicks.simulate(
-                train, shown.predict(train), tr.clicks.PBM.known(looked_at), sessions, k=len(looked_at),
+                train, shown.predict(train), tr.clicks.PBM.from_parameters(looked_at), sessions, k=len(looked_at),
                 exploration=0.1, seed=seed,
             )  # fmt: skip
             known = tr.clicks.train(tr.LinearRanker("ListNet"), log, train, propensities=looked_at)
@@ -60,7 +60,7 @@ def costs() -> None:
     data = tr.synthetic(n_queries=1000, n_documents=(20, 60), n_features=30, seed=0)
     depth = int(data.queries.sizes.max())
     theta = 1 / np.arange(1.0, depth + 1)
-    log = tr.clicks.simulate(data, data.X[:, 4], tr.clicks.PBM.known(theta), 20_000, k=depth, exploration=0.1)
+    log = tr.clicks.simulate(data, data.X[:, 4], tr.clicks.PBM.from_parameters(theta), 20_000, k=depth, exploration=0.1)
     judged = data.replace(labels=relevance_of(data))
     losses: tuple[Loss, ...] = (Squared(), QuerySquared(), Multicategory(), LambdaLoss("arp1"))
     makers: tuple[Callable[[Loss], Ranker], ...] = (tr.LinearRanker, lambda loss: tr.TreeRanker(loss, n_trees=30))

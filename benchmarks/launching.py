@@ -21,9 +21,9 @@ import toprank as tr
 def main(impressions: int) -> None:
     """Make a log, and compare a linear ranker with trees."""
     data = tr.synthetic(n_queries=10_000, n_documents=20, n_features=10, seed=0)
-    users = tr.clicks.PBM.known(1 / np.arange(1, 11) ** 0.7)
+    users = tr.clicks.PBM.from_parameters(1 / np.arange(1, 11) ** 0.7)
     shown = {"old": data.X[:, 0], "new": data.X[:, 1]}
-    log = tr.clicks.simulate(data, shown, users, impressions // 10, k=10, exploration=0.1, popularity=0.7)
+    log = tr.clicks.simulate(data, shown, users, impressions // 10, k=10, exploration=0.1, zipf_exponent=0.7)
     new = tr.LinearRanker("ListNet").fit(tr.synthetic(n_queries=200, n_features=10, seed=1))
     current = tr.TreeRanker(n_trees=50).fit(tr.synthetic(n_queries=200, n_features=10, seed=2))
     start, used = time.perf_counter(), time.process_time()

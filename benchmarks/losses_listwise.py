@@ -8,7 +8,7 @@ bind       labels to bound loss, once per data set
 2 threads  value and gradient of all documents, `at(scores)`
 1 thread   the same on one thread
 ns/doc     the same per document, on one thread
-judge µs   one call of `judge` on a block of one query with two documents: the overhead of a call
+judge µs   one call of `evaluate_block` on a block of one query with two documents: the overhead of a call
 H·V        the curvature times a matrix with `--features` columns, for one block of about 4,000 documents
 
 Goals: ListNet at most 3 ms on two threads for 200,000 documents, and an overhead of at most 10 µs.
@@ -25,7 +25,7 @@ import numpy as np
 
 from toprank.compute import available_threads
 from toprank.data.queries import Queries
-from toprank.losses.base import Loss, Want
+from toprank.losses.base import Loss, Requested
 from toprank.losses.boltzrank import BoltzRank
 from toprank.losses.cosine import Cosine
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
@@ -66,14 +66,14 @@ def ragged(documents: int, queries: int, rng: np.random.Generator) -> Queries:
 
 
 def overhead(loss: Loss) -> float:
-    """Seconds of one call of `judge` with next to no work in it."""
+    """Seconds of one call of `evaluate_block` with next to no work in it."""
     bound, scores, grad = loss.on([1.0, 0.0], Queries([0, 2])), np.zeros(2), np.empty(2)
-    block, want = bound.cut(0, 1), Want()
-    bound.judge(block, scores, grad, want)
+    block, requested = bound.slice(0, 1), Requested()
+    bound.evaluate_block(block, scores, grad, requested)
 
     def many() -> None:
         for _ in range(1000):
-            bound.judge(block, scores, grad, want)
+            bound.evaluate_block(block, scores, grad, requested)
 
     return best_of(many, 5) / 1000
 
@@ -89,7 +89,7 @@ def measure(loss: Loss, labels: np.ndarray, queries: Queries, features: int, rng
     one = best_of(lambda: bound.at(scores, threads=1), 20)
     block = bound.blocks(4096)[0]
     given, V = scores[block.rows], rng.normal(size=(block.n_documents, features))
-    curvature = bound.judge(block, given, np.empty_like(given), Want(curvature=True))[1]
+    curvature = bound.evaluate_block(block, given, np.empty_like(given), Requested(curvature=True))[1]
     product = best_of(lambda: curvature @ V, 10)
     return [bind * 1e3, two * 1e3, one * 1e3, one / n * 1e9, overhead(loss) * 1e6, product * 1e3]
 

@@ -95,7 +95,7 @@ class World:
         tr.write_scores(self.scores, folder / "a.scores")
         tr.write_scores(-self.scores, folder / "b.scores")
         shown = [self.scores, np.asarray(self.data.X[:, 1], dtype=np.float64)]
-        users = tr.clicks.PBM.known(np.array([1.0, 0.6, 0.4]))
+        users = tr.clicks.PBM.from_parameters(np.array([1.0, 0.6, 0.4]))
         self.log = tr.clicks.simulate(self.data, shown, users, 2_000, k=3, seed=0)
         self.log_file = folder / "log.parquet"
         tr.clicks.write(self.log, self.log_file)

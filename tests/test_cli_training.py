@@ -382,7 +382,7 @@ def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, monkey
     for name in ("vali.scores", "other.scores"):
         tr.write_scores(np.arange(tr.read("vali.txt").n_documents), name)
     tr.LinearRanker("Squared").fit(tr.read("train.txt")).save("least.toprank")
-    tr.clicks.write(tr.clicks.ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [0, 1]), "log.csv")
+    tr.clicks.write(tr.clicks.ClickLog.from_columns(["q"] * 2, ["a", "b"], [1, 2], [0, 1]), "log.csv")
     monkeypatch.setattr(progress, "Timer", AtOnce)
     said = toprank(*arguments).stderr.splitlines()
     assert said[0] == f"toprank {' '.join(arguments[: 1 + (arguments[0] == 'clicks')])} is at work …"

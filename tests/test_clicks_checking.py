@@ -30,7 +30,9 @@ def data():
 @pytest.fixture(scope="module")
 def log(data):
     scores = {"a": data.X[:, 0], "b": data.X[:, 1]}
-    return simulate(data, scores, PBM.known(1 / np.arange(1, 6) ** 0.5), 12_000, k=5, exploration=0.5, noise=0.3)
+    return simulate(
+        data, scores, PBM.from_parameters(1 / np.arange(1, 6) ** 0.5), 12_000, k=5, exploration=0.5, noise=0.3
+    )
 
 
 def codes(report):
@@ -41,7 +43,7 @@ def lists(*sessions, **columns):
     """A log from lists of (document, position, click), one query for all."""
     rows = [(number, *row) for number, rows in enumerate(sessions) for row in rows]
     session, document, position, click = zip(*rows, strict=True)
-    return ClickLog.of(["q"] * len(rows), document, position, click, session=session, **columns)
+    return ClickLog.from_columns(["q"] * len(rows), document, position, click, session=session, **columns)
 
 
 def test_a_good_log_has_notes_alone(log, data):
@@ -60,7 +62,7 @@ def test_a_good_log_has_notes_alone(log, data):
     [
         (lambda: lists([("a", 1, 0), ("b", 2, 0)]), "no-clicks", "problem", 2),
         (lambda: lists([("a", 1, 1), ("b", 2, 1)]), "only-clicks", "problem", 2),
-        (lambda: lists([("a", 1, 1), ("b", 1, 0)], [("a", 1, 0)]), "doubled-positions", "problem", 1),
+        (lambda: lists([("a", 1, 1), ("b", 1, 0)], [("a", 1, 0)]), "duplicate-positions", "problem", 1),
         (lambda: lists([("a", 1, 1), ("b", 3, 0)], [("a", 1, 0)]), "gaps", "warning", 1),
         (lambda: lists([("a", 2, 1), ("b", 3, 0)], [("a", 1, 0)]), "late-start", "warning", 1),
         (lambda: lists([("a", 1, 1), ("a", 2, 0)], [("b", 1, 0)]), "repeated-documents", "warning", 1),
@@ -94,7 +96,7 @@ def swapped(n, clicks, **columns):
     """n lists of two documents, of a query each, in either order; `clicks(list, place)` tells what was clicked."""
     rows = [(k, k, "ab"[(place + k // 2) % 2], place + 1, clicks(k, place)) for k in range(n) for place in range(2)]
     session, query, document, position, click = zip(*rows, strict=True)
-    return ClickLog.of(np.array(query) // 4, document, position, click, session=session, **columns)
+    return ClickLog.from_columns(np.array(query) // 4, document, position, click, session=session, **columns)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +149,12 @@ def test_suspicion_needs_clicks_and_more_than_people_have():
     clicks = np.arange(5 * n) % 100 == 37
     for count in (4, 5):
         some = clicks | ((session == 7) & (position <= count))
-        log = ClickLog.of(np.zeros(5 * n), position, position, some, session=session)
+        log = ClickLog.from_columns(np.zeros(5 * n), position, position, some, session=session)
         assert np.flatnonzero(unlikely(log, log.session, n)).tolist() == ([7] if count == 5 else [])
     # A user who clicks far less than others is none of those, however sure that is.
     seldom = session < 2_000
     some = np.where(seldom, np.arange(5 * n) % 1_000 == 1, np.arange(5 * n) % 4 == 1)
-    log = ClickLog.of(np.zeros(5 * n), position, position, some, session=session)
+    log = ClickLog.from_columns(np.zeros(5 * n), position, position, some, session=session)
     assert some[seldom].sum() >= 5
     assert not unlikely(log, seldom[log.offsets[:-1]][log.session].astype(np.int64), 2).any()
 
@@ -164,8 +166,14 @@ def test_clicks_on_what_no_list_showed_are_impossible(tmp_path):
     assert "no earlier list showed: 2" in found["impossible-clicks"].summary
 
 
-USERS = [PBM.known(1 / np.arange(1, 6) ** 0.5), PBM.known([0.9, 0.9, 0.8, 0.7, 0.7]), DBN.known(0.9), SDBN(),
-         DCM.known([0.8] * 5), CCM.known([0.9, 0.7, 0.4])]  # fmt: skip
+USERS = [
+    PBM.from_parameters(1 / np.arange(1, 6) ** 0.5),
+    PBM.from_parameters([0.9, 0.9, 0.8, 0.7, 0.7]),
+    DBN.from_parameters(0.9),
+    SDBN(),
+    DCM.from_parameters([0.8] * 5),
+    CCM.from_parameters([0.9, 0.7, 0.4]),
+]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -269,7 +277,9 @@ def test_the_bound_behind_suspicion_holds():
     n = 20_000
     position = np.tile(np.arange(1, 9), n)
     clicks = rng.random(8 * n) < rate[position - 1]
-    log = ClickLog.of(np.zeros(8 * n), np.tile(np.arange(8), n), position, clicks, session=np.repeat(np.arange(n), 8))
+    log = ClickLog.from_columns(
+        np.zeros(8 * n), np.tile(np.arange(8), n), position, clicks, session=np.repeat(np.arange(n), 8)
+    )
     assert not unlikely(log, log.session, n).any()
 
 
@@ -300,7 +310,7 @@ def test_a_prior_at_the_rate_of_the_log_leaves_positions_where_they_are(data):
     """Many documents are shown rarely: the mean of the prior is theirs, and with 0.5 the lower positions would pay."""
     truth = 1 / np.arange(1, 6) ** 0.7
     scores = {"a": data.X[:, 0], "b": data.X[:, 1]}
-    log = simulate(data, scores, PBM.known(truth), 8_000, k=5, exploration=0.05)
+    log = simulate(data, scores, PBM.from_parameters(truth), 8_000, k=5, exploration=0.05)
     error = {
         prior: np.abs(PBM(prior=prior).fit(log).examination_ - truth).max() for prior in (rate_prior(log), (1.0, 1.0))
     }
@@ -409,7 +419,7 @@ def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch):
 
 
 def test_strict_fails_on_problems_alone(tmp_path):
-    write(ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), tmp_path / "log.csv")
+    write(ClickLog.from_columns(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), tmp_path / "log.csv")
     run("check", tmp_path / "log.csv", "-q")
     run("check", tmp_path / "log.csv", "--strict", "-q", code=1)
 
@@ -449,7 +459,7 @@ def test_fit_prints_parameters_beside_the_rates(files, log):
 def test_doubled_positions_are_refused_or_left_out(tmp_path):
     log = lists([("a", 1, 1), ("b", 1, 0)], [("a", 1, 0), ("b", 2, 1)], [("b", 1, 1), ("a", 2, 0)], [("b", 1, 0)])
     write(log, tmp_path / "log.csv")
-    assert "toprank clicks fit --skip-doubled" in run("check", tmp_path / "log.csv", "-q")
+    assert "toprank clicks fit --drop-duplicate-positions" in run("check", tmp_path / "log.csv", "-q")
     result = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv")])
     assert isinstance(result.exception, DataError)
     assert "1 session has several documents" in str(result.exception)
@@ -461,7 +471,7 @@ def test_doubled_positions_are_refused_or_left_out(tmp_path):
 @pytest.mark.parametrize(
     "users",
     [
-        ["--click-model", "PBM", "--examination", "1,0.5,0.25", "--way", "swap"],
+        ["--click-model", "PBM", "--examination", "1,0.5,0.25", "--exploration-method", "swap"],
         ["--click-model", "DBN", "--continuation", "0.8"],
         ["--click-model", "DCM", "--continuation", "0.9,0.5,0.1"],
         ["--click-model", "CCM", "--continuation", "0.9,0.5,0.1"],
@@ -469,7 +479,7 @@ def test_doubled_positions_are_refused_or_left_out(tmp_path):
         ["--click-model", "Cascade"],
         [],
         ["--click-model", "UBM", "--examination", "1,0.5,0.25"],
-        ["--trust", "0.5,0.3,0.2", "--way", "neighbors"],
+        ["--trust", "0.5,0.3,0.2", "--exploration-method", "neighbors"],
     ],
 )
 def test_simulate_writes_a_log_that_reads(users, files):
@@ -561,12 +571,13 @@ def test_a_page_of_a_position_that_was_never_clicked(position, log):
 def test_the_sessions_that_are_said_to_be_needed_make_intervals_about_as_narrow_as_asked():
     """Before exploring from rates of clicks alone, and while exploring from the intervals so far."""
     data = tr.synthetic(n_queries=300, n_documents=(4, 4), n_features=3, seed=0)
-    users, width = tr.clicks.PBM.known([1, 0.6, 0.4, 0.3]), 0.5
+    users, width = tr.clicks.PBM.from_parameters([1, 0.6, 0.4, 0.3]), 0.5
 
     def logged(sessions, exploration, seed=0):
         liked = np.full(data.n_documents, 0.5)
         return tr.clicks.simulate(
-            data, data.X[:, 0], users, sessions, k=4, relevance=liked, exploration=exploration, way="neighbors",
+            data, data.X[:, 0], users, sessions, k=4, relevance=liked, exploration=exploration,
+            exploration_method="neighbors",
             seed=seed,
         )  # fmt: skip
 
@@ -584,7 +595,7 @@ def test_the_sessions_that_are_said_to_be_needed_make_intervals_about_as_narrow_
 
 
 def test_the_summary_counts_findings_in_words_that_agree():
-    report = check(ClickLog.of(["q"] * 4, list("abab"), [1, 2, 1, 2], [0] * 4))
+    report = check(ClickLog.from_columns(["q"] * 4, list("abab"), [1, 2, 1, 2], [0] * 4))
     assert report.summary.endswith("2 findings (2 problems).")
     assert replace(report, findings=report.findings[:1]).summary.endswith("1 finding (1 problem).")
     assert replace(report, findings=()).summary.endswith("Nothing was found.")

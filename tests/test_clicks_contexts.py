@@ -18,7 +18,7 @@ from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_estimatio
 from toprank.clicks.context_estimation import by_context, in_cells, scales
 from toprank.clicks.contexts import ContextCells, contexts_of, differ
 from toprank.clicks.corrections import curves_of
-from toprank.clicks.curves import Curves
+from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.empirical_bayes import drawn, shrunk
 from toprank.clicks.intervention_harvesting import least_noise
 from toprank.clicks.log import named
@@ -26,7 +26,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.significance import effective_sample_size
 
 PHONE, DESKTOP = np.array([1, 0.4, 0.2, 0.1]), np.array([1, 0.8, 0.65, 0.5])
-USERS = {"phone": PBM.known(PHONE), "desktop": PBM.known(DESKTOP)}
+USERS = {"phone": PBM.from_parameters(PHONE), "desktop": PBM.from_parameters(DESKTOP)}
 GRID = [("left", 1), ("right", 1), ("left", 2), ("right", 2)]
 CELLS = np.array([1, 0.5, 0.7, 0.2])  # in the order of GRID
 
@@ -63,7 +63,7 @@ def dealt(log, seed, names=("one", "two"), by_query=False):
 
 
 def test_contexts_are_told_apart_and_crossed():
-    log = ClickLog.of(
+    log = ClickLog.from_columns(
         list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4, device=["tv", "tv", "phone", "phone"], page=[2, 2, 10, 10]
     )
     found = contexts_of(log, ["device", "page"])
@@ -73,7 +73,7 @@ def test_contexts_are_told_apart_and_crossed():
 
 @pytest.mark.parametrize("column", [np.array([1, 1, 2, 2]), np.array([1.0, 1, 2, 2]), np.array(["1", "1", "2", "2"])])
 def test_a_context_has_the_same_name_however_it_is_held(column):
-    log = relabeled(ClickLog.of(list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4), "page", column)
+    log = relabeled(ClickLog.from_columns(list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4), "page", column)
     assert contexts_of(log, "page").names == ("1", "2")
 
 
@@ -166,10 +166,12 @@ def held(inside, least, most):
 
 def coverage(data, runs, kind):
     if kind == "cells":
-        logs = (shown(data, PBM.known(CELLS), 4_000, seed, context="column", layout=GRID) for seed in range(runs))
+        logs = (
+            shown(data, PBM.from_parameters(CELLS), 4_000, seed, context="column", layout=GRID) for seed in range(runs)
+        )
         return np.array([covered(log, PLACES, "column") for log in logs])
     if kind == "alike":
-        logs = (dealt(shown(data, PBM.known(PHONE), 4_000, seed), seed) for seed in range(runs))
+        logs = (dealt(shown(data, PBM.from_parameters(PHONE), 4_000, seed), seed) for seed in range(runs))
         return np.array([covered(log, {"one": PHONE, "two": PHONE}) for log in logs])
     shares = [0.05, 0.95] if kind == "few" else None
     return np.array([covered(shown(data, sessions=4_000, seed=seed, shares=shares), DEVICES) for seed in range(runs)])
@@ -294,19 +296,20 @@ def test_shrunk_curves_are_nearer_to_the_truth_than_the_whole_and_than_what_each
 def null(data, kind, seed, sessions=1_500):
     """A log whose contexts do not change the curve, and that differs otherwise as much as may be."""
     if kind == "dealt":
-        return dealt(shown(data, PBM.known(PHONE), sessions, seed), seed), "device"
+        return dealt(shown(data, PBM.from_parameters(PHONE), sessions, seed), seed), "device"
     if kind == "scale":  # one device is clicked a third as often
-        users = {"phone": PBM.known(0.33 * PHONE), "desktop": PBM.known(PHONE)}
+        users = {"phone": PBM.from_parameters(0.33 * PHONE), "desktop": PBM.from_parameters(PHONE)}
         return shown(data, users, sessions, seed, shares=[0.7, 0.3]), "device"
     if kind == "class":
-        return dealt(shown(data, PBM.known(PHONE), sessions, seed), seed, by_query=True), "device"
+        return dealt(shown(data, PBM.from_parameters(PHONE), sessions, seed), seed, by_query=True), "device"
     if kind == "taste":  # users of one device like other documents, which stand elsewhere, too
         parts = [
-            shown(data, PBM.known(PHONE), sessions // 2, seed + 10**6 * part, disagreement=part) for part in (0, 1)
+            shown(data, PBM.from_parameters(PHONE), sessions // 2, seed + 10**6 * part, relevance_shuffle=part)
+            for part in (0, 1)
         ]
         return joined(parts, ["phone", "desktop"]), "device"
     grid = np.array([1, 1, 0.5, 0.5])
-    return shown(data, PBM.known(grid), sessions, seed, context="column", layout=GRID), "column"
+    return shown(data, PBM.from_parameters(grid), sessions, seed, context="column", layout=GRID), "column"
 
 
 def joined(parts, names):
@@ -315,7 +318,7 @@ def joined(parts, names):
     def of(field):
         return np.concatenate([field(part) for part in parts])
 
-    return ClickLog.of(
+    return ClickLog.from_columns(
         of(lambda one: one.qids[one.query]), of(lambda one: one.document_ids[one.pair]), of(lambda one: one.position),
         of(lambda one: one.clicks),
         np.concatenate([part.session + 10**6 * number for number, part in enumerate(parts)]),
@@ -359,14 +362,14 @@ def test_the_test_finds_a_planted_difference_and_nothing_once_contexts_are_shuff
 
 def test_a_smaller_difference_is_found_although_the_whole_curve_was_learned_from_the_same_clicks(data):
     """Without orthogonal scores, signs spread further than what they are compared with, and find one in fifteen."""
-    users = {"phone": PBM.known(PHONE), "desktop": PBM.known([1, 0.55, 0.35, 0.2])}
+    users = {"phone": PBM.from_parameters(PHONE), "desktop": PBM.from_parameters([1, 0.55, 0.35, 0.2])}
     logs = (shown(data, users, sessions=2_500, seed=seed) for seed in range(40))
     assert sum(differ(log, contexts_of(log, "device")).p < 0.05 for log in logs) >= 9
 
 
 def test_sessions_of_another_time_count_less_in_curves_and_in_the_test(data):
     """Last year both devices had the curve of phones: with a half-life of a month that is forgotten."""
-    parts = [shown(data, USERS, 8_000, 1), shown(data, {name: PBM.known(PHONE) for name in USERS}, 40_000, 2)]
+    parts = [shown(data, USERS, 8_000, 1), shown(data, {name: PBM.from_parameters(PHONE) for name in USERS}, 40_000, 2)]
     log = joined(parts, ["", ""])
     device = np.concatenate([part.columns["device"] for part in parts])
     when = np.concatenate([np.full(part.n_impressions, 3e7 * (1 - old)) for old, part in enumerate(parts)])
@@ -450,7 +453,7 @@ def test_modules_need_not_have_all_positions(data):
 
 
 def test_cells_keep_documents_with_their_clicks(data):
-    log = shown(data, PBM.known(CELLS), 200, context="column", layout=GRID)
+    log = shown(data, PBM.from_parameters(CELLS), 200, context="column", layout=GRID)
     celled, cells = in_cells(log, contexts_of(log, "column"))
     assert cells.tolist() == [0, 2, 1, 3]  # left 1, right 1, left 2, right 2 of rows of two
     where = {"left": 0, "right": 1}
@@ -469,7 +472,7 @@ def test_a_slope_is_that_of_the_context_and_position(data):
     curves = curves_of({"phone": PHONE, "desktop": DESKTOP}, log, context="device")
     wanted = [DEVICES[name][k - 1] for name, k in zip(log.columns["device"], log.position, strict=True)]
     assert curves.slopes(log).tolist() == wanted
-    assert Curves(PHONE, np.zeros(4), "").slopes(log).tolist() == PHONE[log.position - 1].tolist()
+    assert PropensityCurves(PHONE, np.zeros(4), "").slopes(log).tolist() == PHONE[log.position - 1].tolist()
 
 
 @settings(max_examples=30, deadline=None)
@@ -487,7 +490,7 @@ def test_at_ranks_is_the_mean_over_sessions_one_by_one(seed, varies, deepest):
                     position.append(k)
                     session.append(s)
                     context.append(name)
-    log = ClickLog.of(query, document, position, np.zeros(len(query)), session, where=context)
+    log = ClickLog.from_columns(query, document, position, np.zeros(len(query)), session, where=context)
     weights = np.ones(log.n_sessions) if seed % 2 else rng.random(log.n_sessions)
     log = replace(log, weights=None if seed % 2 else weights)
     layout = ContextCells(("where",), names, varies, 5)
@@ -600,7 +603,7 @@ def test_a_launch_is_told_right_where_devices_have_rankers_of_their_own(small):
     scores = {"phone": liked + 0.5 * rng.normal(size=len(liked)), "desktop": rng.normal(size=len(liked))}
     looks = {"phone": 0.2 * PHONE, "desktop": DESKTOP}
     parts = [
-        simulate(small, scores[name], PBM.known(looks[name]), 20_000, k=4, exploration=0.1, seed=seed)
+        simulate(small, scores[name], PBM.from_parameters(looks[name]), 20_000, k=4, exploration=0.1, seed=seed)
         for seed, name in enumerate(looks)
     ]
     log, mean = joined(parts, list(looks)), sum(looks.values()) / 2
@@ -654,7 +657,7 @@ def test_users_of_devices_who_stop_are_found_within_each():
 
 
 def test_a_page_in_cells_is_trained_on_and_launched(data):
-    log = shown(data, PBM.known(CELLS), 6_000, context="column", layout=GRID, exploration=0.3)
+    log = shown(data, PBM.from_parameters(CELLS), 6_000, context="column", layout=GRID, exploration=0.3)
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="column", folds=2)
     assert done.curves.layout.varies
     report = tr.clicks.launch_report(log, data, data.labels, -data.labels, context="column")
@@ -673,7 +676,7 @@ def test_clicks_on_a_grid_are_estimated_right(small):
     truth = np.where(rank <= 4, CELLS[np.minimum(rank, 4) - 1] * liked, 0).sum() / small.n_queries
     values = []
     for seed in range(6):
-        log = shown(small, PBM.known(CELLS), 8_000, seed, context="column", layout=GRID, exploration=0.3)
+        log = shown(small, PBM.from_parameters(CELLS), 8_000, seed, context="column", layout=GRID, exploration=0.3)
         curves = curves_of(None, log, context="column")
         values.append(tr.clicks.evaluate(scores, log, small, "clicks@4", propensities=curves).value)
     assert np.mean(values) == pytest.approx(truth, abs=4 * np.std(values, ddof=1) / np.sqrt(6))
@@ -696,12 +699,12 @@ def test_curves_that_do_not_fit_are_refused(data):
     with pytest.raises(DataError, match="have the context device, and context='ranker' asks for another"):
         curves_of(learned, log, context="ranker")
     with pytest.raises(DataError, match="have no context"):
-        curves_of(Curves(PHONE, np.zeros(4), ""), log, context="device")
+        curves_of(PropensityCurves(PHONE, np.zeros(4), ""), log, context="device")
     with pytest.raises(DataError, match="as a mapping such as"):
         curves_of([1, 0.5, 0.3, 0.2], log, context="device")
     with pytest.raises(DataError, match=r"of 3 positions, and the log has 4|for each of the 4 positions"):
         curves_of({"phone": PHONE[:3], "desktop": DESKTOP[:3]}, log, context="device")
-    grid = shown(data, PBM.known(CELLS), 300, context="device", layout=[(f"{m} x", k) for m, k in GRID])
+    grid = shown(data, PBM.from_parameters(CELLS), 300, context="device", layout=[(f"{m} x", k) for m, k in GRID])
     with pytest.raises(DataError, match="varies within sessions of this log"):
         curves_of(learned, grid)
 
@@ -781,7 +784,7 @@ def test_several_models_and_layouts_of_simulations_are_checked(data):
     with pytest.raises(DataError, match="shares must be a number of 0 or more for each of the 2 models"):
         shown(data, sessions=10, shares=[1, 2, 3])
     with pytest.raises(DataError, match="a different place for each of the 4 documents"):
-        shown(data, PBM.known(CELLS), 10, layout=GRID[:3])
+        shown(data, PBM.from_parameters(CELLS), 10, layout=GRID[:3])
     with pytest.raises(DataError, match="either several models or a layout"):
         shown(data, sessions=10, layout=GRID)
     log = shown(data, sessions=20_000, shares=[3, 1])

@@ -32,7 +32,7 @@ def phones(data):
 
 def a_hundred_days(data, before, after, sessions, seed):
     """Half of the queries are asked for on the phone; after seventy days users like what they like later."""
-    users, parts = {name: PBM.known(looks) for name, looks in LOOKS.items()}, []
+    users, parts = {name: PBM.from_parameters(looks) for name, looks in LOOKS.items()}, []
     shares = np.stack([1 - phones(data), phones(data)], axis=1)
     for place, (liked, days) in enumerate(((before, (0, CHANGE)), (after, (CHANGE, 100)))):
         count = sessions * (days[1] - days[0]) // 100
@@ -46,7 +46,7 @@ def a_hundred_days(data, before, after, sessions, seed):
     def column(of):
         return np.concatenate([of(*part) for part in parts])
 
-    return ClickLog.of(
+    return ClickLog.from_columns(
         column(lambda log, *_: log.qids[log.query]),
         column(lambda log, *_: log.document_ids[log.pair]),
         column(lambda log, *_: log.position),

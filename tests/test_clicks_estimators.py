@@ -23,7 +23,7 @@ from toprank.clicks import (
 from toprank.clicks.dual import Dual
 from toprank.clicks.em import climb
 from toprank.clicks.intervention_harvesting import harvested
-from toprank.clicks.log import left_out_in_turn, redrawn
+from toprank.clicks.log import bootstrap_weights, jackknife_groups
 from toprank.clicks.model_comparison import _gains
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
@@ -36,11 +36,11 @@ RIGHT, WRONG = np.array([0.95, 0.9, 0.85, 0.8]), np.array([0.4, 0.3, 0.2, 0.1])
 BROWSED = np.tril(0.9 * np.exp(-0.3 * (PLACES[:, None] - 1 - np.arange(5))))  # by the distance to the last click
 BROWSED[0, 0] = 1.0
 KNOWN = {
-    "PBM": PBM.known(TRUTH),
-    "UBM": UBM.known(BROWSED),
-    "DBN": DBN.known(0.8),
-    "DCM": DCM.known(0.9 * PLACES**-0.4),
-    "CCM": CCM.known([0.9, 0.6, 0.2]),
+    "PBM": PBM.from_parameters(TRUTH),
+    "UBM": UBM.from_parameters(BROWSED),
+    "DBN": DBN.from_parameters(0.8),
+    "DCM": DCM.from_parameters(0.9 * PLACES**-0.4),
+    "CCM": CCM.from_parameters([0.9, 0.6, 0.2]),
 }
 linear = tr.LinearRanker(l2=1e-6)
 
@@ -62,7 +62,7 @@ def exponential(data):
 
 def clicked(data, sessions, seed=0, model=None, likes=logistic, scores=None, **options):
     scores = {name: data.X[:, place] for place, name in enumerate("abc")} if scores is None else scores
-    model = PBM.known(TRUTH) if model is None else model
+    model = PBM.from_parameters(TRUTH) if model is None else model
     return simulate(data, scores, model, sessions, k=4, relevance=likes(data), noise=0, seed=seed, **options)
 
 
@@ -191,8 +191,8 @@ def test_intervals_are_of_the_spread_over_queries():
 
 
 def test_each_group_of_queries_is_left_out_once():
-    log = clicked(world(), 500, popularity=1.0)
-    weights, shares = left_out_in_turn(log, 7, 0)
+    log = clicked(world(), 500, zipf_exponent=1.0)
+    weights, shares = jackknife_groups(log, 7, 0)
     assert weights.shape == (7, log.n_queries)
     assert ((weights == 0).sum(axis=0) == 1).all()
     sessions = np.bincount(log.session_query, minlength=log.n_queries)
@@ -228,7 +228,7 @@ def test_the_position_based_model_is_what_another_optimizer_finds():
     from scipy.optimize import minimize
 
     log = clicked(world(0, 5), 1_000)
-    model = PBM(prior=(0.5, 0.5), tolerance=1e-13, max_steps=20_000).fit(log)
+    model = PBM(prior=(0.5, 0.5), tolerance=1e-13, max_iterations=20_000).fit(log)
     n = log.n_pairs
 
     def loss(logits):
@@ -278,7 +278,7 @@ def test_dual_learning_takes_lists_of_several_lengths():
     log = clicked(data, 20_000, likes=exponential)
     keep = np.ones(log.n_impressions, dtype=bool)
     keep[3::8] = False  # every other session has three documents
-    short = ClickLog.of(
+    short = ClickLog.from_columns(
         *(values[keep] for values in (log.query, log.pair, log.position, log.clicks)), session=log.session[keep]
     )
     short = replace(short, qids=np.array(log.qids)[short.qids], document_ids=short.document_ids.astype(str))
@@ -318,8 +318,8 @@ def test_any_scorer_learns_the_attraction(ranker):
     data = world()
     log = clicked(data, 4_000)
     with pytest.warns(ConvergenceWarning):  # a few steps will do here
-        model = PBM(attraction=ranker, tolerance=1e-12, max_steps=5).fit(log, data)
-    assert model.steps_ == 5
+        model = PBM(attraction=ranker, tolerance=1e-12, max_iterations=5).fit(log, data)
+    assert model.n_iter_ == 5
     assert np.corrcoef(model.predict(data), logistic(data))[0, 1] > 0.85
     np.testing.assert_allclose(model.examination_, TRUTH, atol=0.12)
     assert type(ranker)().loss == ranker.loss  # the argument is left as it was
@@ -330,7 +330,7 @@ def test_attraction_from_features_in_every_family(name):
     data = world()
     log = clicked(data, 10_000, model=KNOWN[name])
     kind = type(KNOWN[name])
-    model = kind(attraction=linear, tolerance=1e-7, max_steps=60).fit(log, data)
+    model = kind(attraction=linear, tolerance=1e-7, max_iterations=60).fit(log, data)
     assert np.abs(model.predict(data) - logistic(data)).mean() < 0.04
     other = clicked(world(1), 50)  # other documents, that the data of the fit do not hold by chance
     assert model.relevance(other).shape == (other.n_pairs,)
@@ -341,7 +341,7 @@ def test_documents_that_no_session_showed_are_known_by_their_features():
     log = clicked(data, 4_000)
     first = log.select(np.arange(2_000))
     seen = np.isin(np.arange(log.n_pairs), first.pair)
-    fewer = ClickLog.of(log.qids[first.query], log.document_ids[first.pair], first.position, first.clicks)
+    fewer = ClickLog.from_columns(log.qids[first.query], log.document_ids[first.pair], first.position, first.clicks)
     model = PBM(attraction=linear, tolerance=1e-6).fit(fewer, data)
     assert fewer.n_pairs == seen.sum() < log.n_pairs
     np.testing.assert_allclose(model.relevance(log), model.predict(data))
@@ -502,10 +502,12 @@ def test_a_few_popular_queries_are_few():
 
     like = 1 / (0.5**2 + 9 * (0.5 / 9) ** 2)
     rng, query = np.random.default_rng(0), np.r_[np.zeros(90, int), np.repeat(np.arange(1, 10), 10)]
-    log = ClickLog.of(query, query, np.ones(180), np.zeros(180), session=np.arange(180))
+    log = ClickLog.from_columns(query, query, np.ones(180), np.zeros(180), session=np.arange(180))
     gains = rng.normal(size=10)[query]
     low, high = _gains([gains], log, 50, 0.95, 0)
-    again = [np.array([np.average(gains, weights=weights[log.session_query])]) for weights in redrawn(log, 50, 0)]
+    again = [
+        np.array([np.average(gains, weights=weights[log.session_query])]) for weights in bootstrap_weights(log, 50, 0)
+    ]
     spread = np.sqrt(np.var(again, ddof=1) * like / (like - 1))
     assert (high - low) / 2 == pytest.approx(t.ppf(0.975, like - 1) * spread)
     assert np.isnan([*_gains([np.ones(90)], log.select(query == 0), 50, 0.95, 0)]).all()

@@ -35,7 +35,7 @@ def little(n_queries=30, m=4, seed=0):
 
 def clicked(data, liked, scores, sessions, **options):
     options = {"k": 4, "relevance": liked, "noise": 0.0, **options}
-    return tr.clicks.simulate(data, scores, PBM.known(THETA), sessions, **options)
+    return tr.clicks.simulate(data, scores, PBM.from_parameters(THETA), sessions, **options)
 
 
 def true_dcg(data, liked, scores, k, log=None):
@@ -62,7 +62,7 @@ def many_estimates():
     inside: dict[str, list[bool]] = {name: [] for name in ESTIMATORS}
     for seed in range(120):
         data, liked = little(n_queries=20, seed=seed)
-        log = clicked(data, liked, data.X[:, 0], 300, exploration=0.3, seed=seed, popularity=0.5)
+        log = clicked(data, liked, data.X[:, 0], 300, exploration=0.3, seed=seed, zipf_exponent=0.5)
         truth = true_dcg(data, liked, data.X[:, 1], 3, log)
         for name in ESTIMATORS:
             given = None if name == "none" else THETA
@@ -95,7 +95,7 @@ def test_intervals_contain_the_uncertainty_of_propensities_estimated_from_the_sa
     known = plugged_in(log)
     assert np.diff([*found.interval]) > np.diff([*known.interval])
     # Groups of queries, left out one at a time.
-    group, rests = np.argmin(left_out_in_turn(log, 20, 0)[0], axis=0)[log.session_query], []
+    group, rests = np.argmin(jackknife_groups(log, 20, 0)[0], axis=0)[log.session_query], []
     assert (np.bincount(group[np.unique(log.session_query, return_index=True)[1]]) == 3).all()
     for number in range(20):
         rests.append(plugged_in(log.select(group != number)).value)
@@ -115,7 +115,7 @@ def test_intervals_contain_the_uncertainty_of_propensities_estimated_from_the_sa
 
 def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
     data, liked = little(40)
-    log = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.1, way="neighbors")
+    log = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.1, exploration_method="neighbors")
     n_swapped = log.columns["explored"][log.offsets[:-1]].sum()
     found = evaluate(data.X[:, 1], log, data, "clicks@4")
     assert n_swapped / 3 < found.informing_lists < 2 * n_swapped / 3  # each swap is of two of four positions
@@ -130,7 +130,7 @@ def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
 def test_the_interval_is_that_of_the_mean_where_queries_weigh_alike_and_infinite_for_one():
     data, _ = little(8)
     qid = np.repeat(np.arange(8), 8)
-    log = ClickLog.of(
+    log = ClickLog.from_columns(
         qid, np.concatenate([np.tile(4 * q + np.arange(4), 2) for q in range(8)]), np.tile([1, 2, 3, 4], 16),
         np.random.default_rng(0).random(64) < 0.5,
     )  # fmt: skip
@@ -176,7 +176,7 @@ def seldom_below(seldom, sessions=1000):
     number = np.concatenate([np.arange(sessions), np.arange(seldom)])
     below = np.repeat([False, True], [sessions, seldom])
     click = number % 3 == 0
-    return data, ClickLog.of(["q"] * len(number), np.where(below, "y", "x"), 1 + below, click, session=number)
+    return data, ClickLog.from_columns(["q"] * len(number), np.where(below, "y", "x"), 1 + below, click, session=number)
 
 
 @pytest.mark.parametrize(("seldom", "small"), [(5, True), (800, False)])
@@ -235,7 +235,9 @@ def test_bad_evaluations_are_refused():
 
 def shown_to_users(log, liked, seed):
     attraction = liked[log.pair]
-    return replace(log, clicks=PBM.known(THETA).draw(log, attraction, attraction, np.random.default_rng(seed)))
+    return replace(
+        log, clicks=PBM.from_parameters(THETA).sample_clicks(log, attraction, attraction, np.random.default_rng(seed))
+    )
 
 
 @pytest.mark.parametrize("method", ["team-draft", "probabilistic"])
@@ -265,7 +267,7 @@ def of_logs(method, seeds, scores, likes, seen):
         X = rng.standard_normal((15 * 4, 2))
         data, liked, (a, b) = RankingData(X, qid=np.repeat(np.arange(15), 4)), likes(X), scores(X)
         log = interleave(a, b, data, 600, k=4, method=method, seed=seed)
-        log = replace(log, clicks=PBM.known(seen).draw(log, liked[log.pair], liked[log.pair], rng))
+        log = replace(log, clicks=PBM.from_parameters(seen).sample_clicks(log, liked[log.pair], liked[log.pair], rng))
         given = {"a": a, "b": b, "data": data} if method == "probabilistic" else {}
         found = analyze_interleaving(log, method=method, confidence=0.8, **given)
         wrong.append(found.p < 0.2)
@@ -322,7 +324,7 @@ def test_the_test_of_interleaving_is_over_queries():
 
 def test_probabilistic_credit_is_the_share_of_the_chances():
     data = RankingData(np.zeros((3, 1)), qid=["q"] * 3, document_ids=["x", "y", "z"])
-    log = ClickLog.of(["q"] * 2, ["y", "x"], [1, 2], [1, 1])
+    log = ClickLog.from_columns(["q"] * 2, ["y", "x"], [1, 2], [1, 1])
     a, b = [3.0, 2.0, 1.0], [1.0, 3.0, 2.0]  # x y z, and y z x
     total = 1 + 1 / 8 + 1 / 27
     first = (1 / 8 / total, 1 / total)  # of drawing y
@@ -393,7 +395,7 @@ def test_drafts_hold_the_best_of_both_without_repeats():
 
 def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
     data = RankingData(np.arange(4.0)[:, None], qid=["q"] * 4, document_ids=list("wxyz"))
-    log = ClickLog.of(["q"] * 8, list("wxyzwxyz"), [1, 2, 3, 4] * 2, [0, 1, 1, 0, 0, 1, 0, 0])
+    log = ClickLog.from_columns(["q"] * 8, list("wxyzwxyz"), [1, 2, 3, 4] * 2, [0, 1, 1, 0, 0, 1, 0, 0])
     pairs = preferences(log, data)
     found = {
         (float(pairs.X[2 * q, 0]), float(pairs.X[2 * q + 1, 0])): weight
@@ -404,7 +406,7 @@ def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
     ranker = tr.LinearRanker("Logistic").fit(pairs)
     assert ranker.coef_[0] > 0
     with pytest.raises(DataError, match="no such preferences"):
-        preferences(ClickLog.of(["q"], ["w"], [1], [1]), data)
+        preferences(ClickLog.from_columns(["q"], ["w"], [1], [1]), data)
     with pytest.raises(DataError, match="from a ClickLog"):
         preferences("log.csv", data, half_life="1d")
 
@@ -433,7 +435,9 @@ def test_an_estimate_that_no_impression_supports_says_so():
 
 def test_evidence_without_a_group_and_on_some_queries_is_that_of_a_log_without_their_sessions():
     data = named(tr.synthetic(n_queries=40, seed=0))
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=4_000, k=3, exploration=0.5)
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters([1, 0.5, 0.2]), sessions=4_000, k=3, exploration=0.5
+    )
     evidence = bind(log, data)
     correction, metric = Correction("snips"), [Metric.of("clicks@3")]
     ranks = {"": ranks_of(data.X[:, 1], data)}
@@ -459,7 +463,9 @@ def test_evidence_without_a_group_and_on_some_queries_is_that_of_a_log_without_t
 def test_clicks_of_held_out_queries_do_not_change_the_rankers_that_rank_them():
     """A planted leak: turning the clicks of a fold changes no score of it."""
     data = tr.synthetic(n_queries=12, seed=0)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=1_000, k=3, exploration=0.5)
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters([1, 0.5, 0.2]), sessions=1_000, k=3, exploration=0.5
+    )
     turned = replace(log, clicks=np.where(log.query == 3, ~log.clicks, log.clicks))
     mask = np.arange(12) != int(data_queries(log, data)[3])
     one, other = (bind(of, data).select(mask) for of in (log, turned))
@@ -471,7 +477,7 @@ def test_clicks_of_held_out_queries_do_not_change_the_rankers_that_rank_them():
 
 def test_propensities_without_intervals_draw_no_bootstrap(monkeypatch):
     data = tr.synthetic(n_queries=20, n_documents=4, seed=0)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=800, k=3, exploration=0.5)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters([1, 0.5, 0.2]), sessions=800, k=3, exploration=0.5)
     drawn = []
     monkeypatch.setattr(estimators, "redrawn", lambda *a: drawn.append(a[1]) or iter(()))
     bind(log, data, propensities="trust").relevance(Correction("affine"))
@@ -480,14 +486,14 @@ def test_propensities_without_intervals_draw_no_bootstrap(monkeypatch):
 
 def test_an_unknown_keyword_is_refused():
     data = tr.synthetic(n_queries=5, seed=0)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5]), sessions=50, k=2)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters([1, 0.5]), sessions=50, k=2)
     with pytest.raises(TypeError, match=r"evaluate\(\) got an unexpected keyword argument 'halflife'"):
         evaluate(data.X[:, 0], log, data, halflife="7d")
 
 
 def test_names_of_metrics_are_read_in_any_case_and_once():
     data = tr.synthetic(n_queries=40, n_documents=5, seed=0)
-    users = tr.clicks.PBM.known([1, 0.5, 0.3])
+    users = tr.clicks.PBM.from_parameters([1, 0.5, 0.3])
     log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=3_000, k=3, exploration=0.5)
     plain = tr.clicks.evaluate(data.X[:, 0], log, data, ["dcg@3"])
     assert tr.clicks.evaluate(data.X[:, 0], log, data, ["DCG@3", "dcg@3"]).mean == plain.mean
@@ -496,6 +502,6 @@ def test_names_of_metrics_are_read_in_any_case_and_once():
 @pytest.mark.parametrize("name", ["by", "holdout", "since", "time_column"])
 def test_keywords_that_a_function_does_not_document_are_refused(name):
     data = tr.synthetic(n_queries=5, n_documents=5, seed=0)
-    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=50, k=2)
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters([1, 0.5]), sessions=50, k=2)
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
         tr.clicks.propensities(log, **{name: "time"})

@@ -101,9 +101,9 @@ def check_log(log: ClickLog, model: type[ClickModel]) -> None:
     assert (log.pair_query[log.pair] == log.query).all()
     assert log.position.min() >= 1
     assert (np.diff(log.position) >= 0)[np.diff(log.session) == 0].all()
-    known = log.select(~log.doubled)
+    known = log.select(~log.has_duplicate_positions)
     if known.n_impressions:
-        fitted = model(max_steps=3).fit(known)
+        fitted = model(max_iterations=3).fit(known)
         assert not np.isnan(fitted.log_likelihood(known))
         assert not np.isnan(fitted.perplexity(known))
 

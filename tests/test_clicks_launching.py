@@ -55,7 +55,15 @@ def served(data, liked, sessions=2_000, seed=0, **how):
     how = {"exploration": 0.3, **how}
     scores = {"old": data.X[:, 0], "other": data.X[:, 1]}
     return tr.clicks.simulate(
-        data, scores, tr.clicks.PBM.known(LOOKS), sessions, k=6, relevance=liked, noise=NOISE, seed=seed, **how
+        data,
+        scores,
+        tr.clicks.PBM.from_parameters(LOOKS),
+        sessions,
+        k=6,
+        relevance=liked,
+        noise=NOISE,
+        seed=seed,
+        **how,
     )
 
 
@@ -104,7 +112,8 @@ def swapped_log(seed, share, sessions, n):
     X = np.stack([liked + 0.5 * rng.normal(size=10 * n) for _ in range(2)], axis=1)
     data = tr.RankingData(X, liked, qid=np.repeat(np.arange(n), 10))
     return data, tr.clicks.simulate(
-        data, X[:, 0], tr.clicks.PBM.known(TEN), sessions, k=10, relevance=liked, exploration=share, way="neighbors",
+        data, X[:, 0], tr.clicks.PBM.from_parameters(TEN), sessions, k=10, relevance=liked, exploration=share,
+            exploration_method="neighbors",
         seed=seed,
     )  # fmt: skip
 
@@ -195,7 +204,15 @@ def test_what_was_never_shown_does_not_decide():
     data, liked = world(5, 300, 0.45)
     scores = {"old": -liked + 0.8 * data.X[:, 0]}
     log = tr.clicks.simulate(
-        data, scores, tr.clicks.PBM.known(LOOKS[:3]), 20_000, k=3, relevance=liked, noise=NOISE, exploration=0.5, seed=1
+        data,
+        scores,
+        tr.clicks.PBM.from_parameters(LOOKS[:3]),
+        20_000,
+        k=3,
+        relevance=liked,
+        noise=NOISE,
+        exploration=0.5,
+        seed=1,
     )
     found = tr.clicks.launch_report(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3])
     truth = brought(data.X[:, 1], data, liked, 3).mean() - brought(scores["old"], data, liked, 3).mean()
@@ -219,7 +236,13 @@ def test_what_was_never_shown_may_cost_where_other_documents_do():
     slot = np.tile(np.arange(3.0), n)
     data = tr.RankingData(np.stack([slot, -slot], axis=1), np.zeros(3 * n), qid=np.repeat(np.arange(n), 3))
     log = tr.clicks.simulate(
-        data, data.X[:, 1], tr.clicks.PBM.known([1, 1]), 3_000, k=2, relevance=np.full(3 * n, 0.5), exploration=1.0
+        data,
+        data.X[:, 1],
+        tr.clicks.PBM.from_parameters([1, 1]),
+        3_000,
+        k=2,
+        relevance=np.full(3 * n, 0.5),
+        exploration=1.0,
     )
     margin = np.where(log.rows(data)[log.pair] % 3 == 0, -4.0, 2.0) * log.clicks
     log = replace(log, columns={**log.columns, "value": margin})
@@ -234,7 +257,7 @@ def ending(n=200):
     slot = np.tile(np.arange(4), n)
     data = tr.RankingData(np.stack([slot == 0, slot], axis=1) * 1.0, slot, qid=np.repeat(np.arange(n), 4))
     attraction, enough = np.where(slot == 0, 0.9, 0.5), np.where(slot == 0, 0.95, 0.0)
-    users = tr.clicks.DBN.known(1.0)
+    users = tr.clicks.DBN.from_parameters(1.0)
     how = {"k": 4, "relevance": attraction, "satisfaction": enough, "noise": 0.0}
 
     def show(scores, sessions, **more):
@@ -278,7 +301,7 @@ def trusting(seed):
     new, current = liked + 0.1 * rng.normal(size=4 * n), -liked
     data = tr.RankingData(np.stack([new, current], axis=1), np.zeros(4 * n), qid=np.repeat(np.arange(n), 4))
     log = tr.clicks.simulate(
-        data, current, tr.clicks.PBM.known(LOOKS[:4]), 12_000, k=4, relevance=liked, exploration=0.2,
+        data, current, tr.clicks.PBM.from_parameters(LOOKS[:4]), 12_000, k=4, relevance=liked, exploration=0.2,
         trust=([1] * 4, trust), seed=seed,
     )  # fmt: skip
     rank = {name: ranks_of(scores, data) for name, scores in (("new", new), ("current", current))}
@@ -315,7 +338,7 @@ def changing(seed, changes, n=100, sessions=4_000):
     rng = np.random.default_rng(seed)
     liked = rng.random((2, 8 * n))
     data = tr.RankingData(liked.T, np.zeros(8 * n), qid=np.repeat(np.arange(n), 8))
-    current, users = liked[0] + 0.3 * rng.normal(size=8 * n), tr.clicks.PBM.known(1 / np.arange(1, 9))
+    current, users = liked[0] + 0.3 * rng.normal(size=8 * n), tr.clicks.PBM.from_parameters(1 / np.arange(1, 9))
     parts = [
         tr.clicks.simulate(data, current, users, count, k=8, relevance=of, exploration=0.3, seed=seed)
         for count, of in ((7 * sessions // 10, liked[0]), (3 * sessions // 10, liked[int(changes)]))
@@ -325,7 +348,7 @@ def changing(seed, changes, n=100, sessions=4_000):
     ), strict=True)]  # fmt: skip
     day = np.concatenate([np.sort(rng.uniform(0, 70, n_first)), np.sort(rng.uniform(70, 100, parts[1].n_sessions))])
     session = np.concatenate([parts[0].session, n_first + parts[1].session])
-    return tr.clicks.ClickLog.of(*joined, session=session, time=86_400 * day[session])
+    return tr.clicks.ClickLog.from_columns(*joined, session=session, time=86_400 * day[session])
 
 
 @pytest.mark.parametrize("changes", [False, True])
@@ -348,7 +371,15 @@ def good_logger(hidden, seed=0, n=200):
     data = tr.RankingData(np.stack([told], axis=1), np.zeros(5 * n), qid=np.repeat(np.arange(n), 5))
     current = told + hidden * secret + 0.3 * rng.normal(size=5 * n)
     log = tr.clicks.simulate(
-        data, current, tr.clicks.PBM.known(LOOKS[:5]), 8_000, k=5, relevance=liked, noise=0, exploration=0.1, seed=seed
+        data,
+        current,
+        tr.clicks.PBM.from_parameters(LOOKS[:5]),
+        8_000,
+        k=5,
+        relevance=liked,
+        noise=0,
+        exploration=0.1,
+        seed=seed,
     )
     new = current + 2 * rng.normal(size=5 * n)
     looks = np.where(np.arange(1, 6) <= 3, LOOKS[:5], 0)
@@ -622,7 +653,7 @@ def test_the_estimand_is_stated():
 
 def test_what_changes_for_users_is_counted():
     data = tr.RankingData(np.eye(4)[[0, 1, 2, 3] * 2], np.zeros(8), qid=[0] * 4 + [1] * 4)
-    log = tr.clicks.ClickLog.of(
+    log = tr.clicks.ClickLog.from_columns(
         ["0"] * 8 + ["1"] * 4, list("0123") + list("1032") + list("4567"), [1, 2, 3, 4] * 3, [1, 0] * 6,
         session=np.repeat([0, 1, 2], 4),
     )  # fmt: skip
@@ -717,7 +748,7 @@ def test_a_log_of_one_order_tells_nothing_and_the_report_says_what_would():
 
 
 def one_order(data):
-    return tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known(LOOKS), 500, k=6, noise=0)
+    return tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters(LOOKS), 500, k=6, noise=0)
 
 
 def test_the_command_says_it_by_its_exit_status(tmp_path):

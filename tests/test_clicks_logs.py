@@ -39,7 +39,7 @@ def columns(log):
 def log():
     data = tr.synthetic(n_queries=30, seed=0)
     scores = {"old": data.X[:, 0], "new": data.X[:, 1]}
-    return simulate(data, scores, PBM.known([1, 0.5, 0.3, 0.2]), 300, k=4, exploration=0.3)
+    return simulate(data, scores, PBM.from_parameters([1, 0.5, 0.3, 0.2]), 300, k=4, exploration=0.3)
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.csv.gz", "log.tsv", "log.arrow"])
@@ -91,7 +91,9 @@ def test_any_log_comes_back_from_any_form(rows, form, carried, tmp_path_factory)
     n = len(rows)
     values = {"whole": np.arange(n), "fractions": np.arange(n) / 4, "truth": np.arange(n) % 2 == 0,
               "words": np.array([f"é, {place}" for place in range(n)])}[carried]  # fmt: skip
-    log = ClickLog.of([f"{one} q\n" for one in session], document, position, click, session=session, ranker=values)
+    log = ClickLog.from_columns(
+        [f"{one} q\n" for one in session], document, position, click, session=session, ranker=values
+    )
     again = read(given_as(log, form, tmp_path_factory.mktemp("log")))
     assert plain(again) == plain(log)
     if form != "lists":
@@ -109,7 +111,7 @@ def test_shuffled_rows_give_the_same_log(rows, words, order):
     def made(rows):
         session, document, place, click = map(np.array, zip(*rows, strict=True))
         names = [f"d {one}" if words else int(one) for one in document]
-        return ClickLog.of([f"q{one % 2}" for one in session], names, place, click, session=session)
+        return ClickLog.from_columns([f"q{one % 2}" for one in session], names, place, click, session=session)
 
     mixed = list(rows)
     order.shuffle(mixed)
@@ -124,7 +126,9 @@ def test_shuffled_rows_give_the_same_log(rows, words, order):
 @settings(max_examples=60, deadline=None)
 def test_parts_of_a_log_are_parts(rows, order, data):
     session, document, place, click = zip(*rows, strict=True)
-    log = ClickLog.of([f"q{one % 2}" for one in session], document, place, click, session=session, ranker=click)
+    log = ClickLog.from_columns(
+        [f"q{one % 2}" for one in session], document, place, click, session=session, ranker=click
+    )
     some = data.draw(st.lists(st.sampled_from(range(log.n_sessions)), unique=True))
     part = log.select(some)
     by_session = {}
@@ -136,7 +140,7 @@ def test_parts_of_a_log_are_parts(rows, order, data):
     assert plain(log.select(mask)) == plain(log.select(sorted(some)))
     # whoever numbers pairs otherwise, they are found by ids
     if some:
-        alone = ClickLog.of(
+        alone = ClickLog.from_columns(
             part.qids[part.query], part.document_ids[part.pair], part.position, part.clicks, session=part.session
         )
         found = alone.pairs_in(log)
@@ -243,7 +247,9 @@ def test_many_words_are_written_and_found(tmp_path):
     n = 300_000
     words = np.char.zfill(np.arange(n).astype(str), 64)
     assert isinstance(pa.array(words), pa.ChunkedArray)
-    log = ClickLog.of(np.zeros(n, dtype=int), words, np.ones(n), np.zeros(n), session=np.arange(n), ranker=words)
+    log = ClickLog.from_columns(
+        np.zeros(n, dtype=int), words, np.ones(n), np.zeros(n), session=np.arange(n), ranker=words
+    )
     write(log, tmp_path / "log.parquet")
     again = read(tmp_path / "log.parquet")
     assert (again.columns["ranker"] == words).all()
@@ -261,18 +267,18 @@ def test_a_file_is_read_once(tmp_path):
 
 
 def test_an_impression_told_twice_is_one():
-    log = ClickLog.of(["q"] * 3, ["a", "a", "b"], [1, 1, 2], [0, 1, 0], session=[7, 7, 7])
+    log = ClickLog.from_columns(["q"] * 3, ["a", "a", "b"], [1, 1, 2], [0, 1, 0], session=[7, 7, 7])
     assert plain(log) == [("7", "q", "a", 1, True), ("7", "q", "b", 2, False)]
-    assert log.left_out == {"impressions that were logged twice, and count once": 1}
+    assert log.dropped == {"impressions that were logged twice, and count once": 1}
 
 
 def test_two_documents_at_one_position_are_kept_and_refused_by_models():
     places, sessions = [1, 1, 1, 2, 1, 2], [7, 7, 8, 8, 9, 9]
-    log = ClickLog.of(["q"] * 6, ["a", "b", "a", "b", "b", "a"], places, [0, 1, 1, 0, 0, 1], session=sessions)
-    assert log.doubled.tolist() == [True, False, False]
+    log = ClickLog.from_columns(["q"] * 6, ["a", "b", "a", "b", "b", "a"], places, [0, 1, 1, 0, 0, 1], session=sessions)
+    assert log.has_duplicate_positions.tolist() == [True, False, False]
     with pytest.raises(DataError, match="1 session has several documents at one position"):
         PBM().fit(log)
-    PBM().fit(log.select(~log.doubled))
+    PBM().fit(log.select(~log.has_duplicate_positions))
 
 
 @pytest.mark.parametrize(
@@ -358,7 +364,7 @@ def test_ids_of_any_type_are_joined():
         typed = frame.astype({"query": change, "document": change})
         assert read(typed).rows(data).tolist() == [0, 1, -1]
         assert read(pl.from_pandas(typed)).rows(data).tolist() == [0, 1, -1]
-    log = ClickLog.of([1.0, 1.0, 2.0], [10.0, 11.0, 12.0], [1, 2, 1], [0, 1, 0])
+    log = ClickLog.from_columns([1.0, 1.0, 2.0], [10.0, 11.0, 12.0], [1, 2, 1], [0, 1, 0])
     assert log.rows(data).tolist() == [0, 1, -1]
 
 
@@ -382,14 +388,14 @@ def test_cells_of_frames_that_are_no_ids(change, message):
 @pytest.mark.parametrize("bad", [[None, "a"], [np.nan, 1.0], ["", "a"], [1.5, 2.0]])
 def test_a_log_of_arrays_needs_ids(bad):
     with pytest.raises(DataError, match=r"no query|not fractions"):
-        ClickLog.of(bad, ["a", "b"], [1, 2], [0, 1])
+        ClickLog.from_columns(bad, ["a", "b"], [1, 2], [0, 1])
 
 
 def test_lists_that_are_empty_are_counted():
     table = pa.table({"query": ["a", "b", "c"], "document": [["x", "y"], [], None], "click": [[0, 1], [], None]})
     log = read(table)
     assert log.n_sessions == 1
-    assert log.left_out == {"lists without a document": 2}
+    assert log.dropped == {"lists without a document": 2}
     with pytest.raises(DataError, match="All lists are empty"):
         read(table.slice(1))
     with pytest.raises(DataError, match=r"'document' \(document\) is empty in row 1"):
@@ -423,9 +429,9 @@ def test_other_refusals(tmp_path, log):
     with pytest.raises(DataError, match="no rows"):
         read(tmp_path / "empty.csv")
     with pytest.raises(DataError, match="whole numbers"):
-        ClickLog.of(["q"], ["a"], ["first"], [0])
+        ClickLog.from_columns(["q"], ["a"], ["first"], [0])
     with pytest.raises(DataError, match="0 or 1"):
-        ClickLog.of(["q"], ["a"], [1], ["yes"])
+        ClickLog.from_columns(["q"], ["a"], [1], ["yes"])
 
 
 # JSON lines
@@ -448,7 +454,7 @@ def lines(*rows):
 )
 def test_a_line_of_another_type_is_named(bad, message, tmp_path, monkeypatch):
     for block in (1, 1 << 20):
-        monkeypatch.setattr("toprank.clicks.sources._BLOCK", block)
+        monkeypatch.setattr("toprank.clicks.sources._BLOCK_BYTES", block)
         (tmp_path / "log.jsonl").write_text(lines(ROW, ROW) + "\n" + lines(ROW | bad, ROW))
         with pytest.raises(
             FormatError, match=rf"log\.jsonl:4: This line does not have the fields of the first ones: {message}"
@@ -473,7 +479,7 @@ def test_fields_that_nobody_asks_for_may_hold_anything(tmp_path, monkeypatch):
     log = read(tmp_path / "log.jsonl", first_position=1)
     assert log.n_impressions == 5
     assert log.columns["time"].tolist() == ["2026-01-01T10:00:00.5Z"] * 5
-    monkeypatch.setattr("toprank.clicks.sources._BLOCK", 1)
+    monkeypatch.setattr("toprank.clicks.sources._BLOCK_BYTES", 1)
     assert plain(read(tmp_path / "log.jsonl")) == plain(log)
 
 
@@ -496,7 +502,7 @@ def test_rows_are_found_by_ids_whatever_their_type():
     shown = rng.integers(0, 300, 500)
     stranger = rng.random(500) < 0.1
     documents = np.where(stranger, "nobody", names[shown])
-    log = ClickLog.of(qid[shown].astype(str), documents, [1] * 500, [0] * 500, session=np.arange(500))
+    log = ClickLog.from_columns(qid[shown].astype(str), documents, [1] * 500, [0] * 500, session=np.arange(500))
     where = {(str(query), name): row for row, (query, name) in enumerate(zip(qid, names, strict=True))}
     wanted = [where.get((q, d), -1) for q, d in zip(log.qids[log.pair_query], log.document_ids, strict=True)]
     assert log.rows(data).tolist() == wanted
@@ -508,7 +514,7 @@ def test_rows_are_found_by_ids_whatever_their_type():
 def test_features_may_stand_in_the_log(rows, data):
     session, document, place, click = zip(*rows, strict=True)
     worth = [one * 7.0 + 1 for one in document]
-    log = ClickLog.of([f"q{one % 2}" for one in session], document, place, click, session=session, bm25=worth)
+    log = ClickLog.from_columns([f"q{one % 2}" for one in session], document, place, click, session=session, bm25=worth)
     some = data.draw(st.lists(st.sampled_from(range(log.n_sessions)), unique=True, min_size=1))
     part = log.select(some)
     found = part.data(["bm25"])
@@ -520,7 +526,9 @@ def test_features_may_stand_in_the_log(rows, data):
 
 
 def test_features_of_the_log_are_those_shown_last():
-    log = ClickLog.of(["q"] * 3, ["a"] * 3, [1] * 3, [0] * 3, session=[3, 1, 2], age=[9.0, 7.0, 8.0], name=["x"] * 3)
+    log = ClickLog.from_columns(
+        ["q"] * 3, ["a"] * 3, [1] * 3, [0] * 3, session=[3, 1, 2], age=[9.0, 7.0, 8.0], name=["x"] * 3
+    )
     assert log.data(["age"]).X.tolist() == [[9.0]]
     with pytest.raises(UnknownNameError, match="no column of the log called 'agee'; did you mean 'age'"):
         log.data(["agee"])
@@ -562,7 +570,7 @@ def test_yandex(tmp_path):
         ("1", "11", "101", 1, True), ("1", "11", "103", 2, False),
         ("2", "10", "102", 1, False), ("2", "10", "101", 2, False),
     ]  # fmt: skip
-    assert log.left_out == {"clicks on documents that no earlier list showed": 1}
+    assert log.dropped == {"clicks on documents that no earlier list showed": 1}
     assert log.columns["visit"].tolist() == [1] * 5 + [2] * 2
     assert log.columns["time"].tolist() == [0, 0, 0, 9, 9, 0, 0]
 
@@ -661,7 +669,7 @@ def test_ubi(form, tmp_path):
     log = read(pair)
     assert plain(log) == UBI
     assert log.columns["user"].tolist() == ["c1", "c1", "c2", "c2"]
-    assert log.left_out == {
+    assert log.dropped == {
         "events without a search": 1, "clicks and impressions without a document": 1,
         "impressions without a position": 1, "impressions of searches that ubi_queries does not know": 1,
         "searches without a list": 1, "clicks on documents that no earlier list showed": 1,
@@ -677,11 +685,11 @@ def test_of_a_search_that_ubi_tells_twice_the_first_row_counts():
     log = read((pd.DataFrame([*QUERIES, *again]), pd.DataFrame(EVENTS)))
     assert plain(log) == UBI
     assert log.columns["user"].tolist() == ["c1", "c1", "c2", "c2"]
-    assert log.left_out["rows of ubi_queries that repeat a search"] == 2
+    assert log.dropped["rows of ubi_queries that repeat a search"] == 2
 
 
 def test_a_field_that_the_first_lines_lack_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("toprank.clicks.sources._BLOCK", 1)  # a block for each line
+    monkeypatch.setattr("toprank.clicks.sources._BLOCK_BYTES", 1)  # a block for each line
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUERIES))
     (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in EVENTS))
     assert plain(read((tmp_path / "q.jsonl", tmp_path / "e.jsonl"))) == UBI
@@ -704,7 +712,7 @@ def test_ubi_in_csv(tmp_path):
     pd.json_normalize(EVENTS).to_csv(tmp_path / "e.csv", index=False)
     log = read((tmp_path / "q.csv", tmp_path / "e.csv"))
     assert plain(log) == [row for row in UBI if row[0] == "a"]
-    assert log.left_out["query_response_hit_ids that are no lists"] == 3
+    assert log.dropped["query_response_hit_ids that are no lists"] == 3
 
 
 def test_ubi_attributes_are_free(tmp_path):
@@ -723,8 +731,8 @@ def test_ubi_attributes_are_free(tmp_path):
     (tmp_path / "e.jsonl").write_text(lines(*bare, *events))
     log = read((tmp_path / "q.jsonl", tmp_path / "e.jsonl"))
     assert plain(log) == UBI
-    assert log.left_out["clicks and impressions without a document"] == 3
-    assert log.left_out["searches without a query_id or user_query"] == 2
+    assert log.dropped["clicks and impressions without a document"] == 3
+    assert log.dropped["searches without a query_id or user_query"] == 2
 
 
 @pytest.mark.parametrize("ordinal", [0, -1, 2.5, 1e9, "first"])

@@ -48,25 +48,26 @@ def shown(n_sessions, rng, depth=6, n_queries=8, n_documents=9):
     document = np.concatenate([rng.permutation(n_documents)[:size] for size in sizes])
     position = np.concatenate([np.arange(1, size + 1) for size in sizes])
     session = np.repeat(np.arange(n_sessions), sizes)
-    return ClickLog.of(query, document, position, np.zeros(len(query)), session=session)
+    return ClickLog.from_columns(query, document, position, np.zeros(len(query)), session=session)
 
 
-def known(model, depth):
+def users_of(model, depth):
     """A model with parameters that are far from all defaults."""
     places = np.arange(1, depth + 1)
     if model is PBM:
-        return PBM.known(places**-0.7)
+        return PBM.from_parameters(places**-0.7)
     if model is UBM:
-        return UBM.known(np.tril(np.exp(-0.3 * (places[:, None] - np.arange(depth + 1)))) / np.exp(-0.3))
-    return {DCM: lambda: DCM.known(0.9 * places**-0.4), SDBN: SDBN.known, DBN: lambda: DBN.known(0.8),
-            CCM: lambda: CCM.known([0.9, 0.6, 0.2]), Cascade: Cascade}[model]()  # fmt: skip
+        return UBM.from_parameters(np.tril(np.exp(-0.3 * (places[:, None] - np.arange(depth + 1)))) / np.exp(-0.3))
+    return {DCM: lambda: DCM.from_parameters(0.9 * places**-0.4), SDBN: SDBN.from_parameters,
+            DBN: lambda: DBN.from_parameters(0.8),
+            CCM: lambda: CCM.from_parameters([0.9, 0.6, 0.2]), Cascade: Cascade}[model]()  # fmt: skip
 
 
 def simulated(model, log, rng):
     """Clicks of a known model, with the attraction and satisfaction of each pair that made them."""
     attraction, satisfaction = rng.beta(1, 2, log.n_pairs), rng.beta(2, 2, log.n_pairs)
-    made = known(model, log.depth)
-    clicks = made.draw(log, attraction[log.pair], satisfaction[log.pair], rng)
+    made = users_of(model, log.depth)
+    clicks = made.sample_clicks(log, attraction[log.pair], satisfaction[log.pair], rng)
     return replace(log, clicks=clicks), attraction, satisfaction, made
 
 
@@ -85,13 +86,13 @@ def test_all_patterns_of_clicks_are_one_world(model):
     total, marginal = 0.0, np.zeros(4)
     for pattern in itertools.product([False, True], repeat=4):
         this = replace(one, clicks=np.array(pattern))
-        p = ranker.chances(this)
+        p = ranker.click_probabilities(this)
         likely = np.prod(np.where(pattern, p, 1 - p))
         if likely > 0:
             assert ranker.log_likelihood(this) == pytest.approx(np.log(likely))
         total, marginal = total + likely, marginal + likely * np.array(pattern)
     assert total == pytest.approx(1)
-    np.testing.assert_allclose(ranker.chances(one, given=False), marginal)
+    np.testing.assert_allclose(ranker.click_probabilities(one, conditional=False), marginal)
 
 
 @given(
@@ -148,11 +149,11 @@ def test_the_sums_of_a_product_are_those_of_its_cells(n_pairs, repeats):
     n = n_pairs * repeats
     position = np.tile([1, 2, 3], n)
     queries, documents = np.repeat(np.arange(n) % 7, 3), rng.integers(0, n_pairs, 3 * n)
-    log = ClickLog.of(
+    log = ClickLog.from_columns(
         queries.astype(str), documents.astype(str), position, rng.random(3 * n) < 0.3, np.arange(3 * n) // 3
     )
     weights = rng.integers(0, 3, log.n_queries).astype(float)
-    cells = ProductCells.of(log, log.position - 1, 3, weights)
+    cells = ProductCells.from_log(log, log.position - 1, 3, weights)
     seen = Counter(zip(log.pair.tolist(), (log.position - 1).tolist(), strict=True))
     clicked = Counter(zip(log.pair[log.clicks].tolist(), (log.position[log.clicks] - 1).tolist(), strict=True))
     found = list(zip(cells.pair.tolist(), cells.place.tolist(), strict=True))
@@ -179,7 +180,7 @@ def test_a_fit_is_a_maximum_of_the_shrunk_likelihood(model):
     """Nothing near is better: neither a document's attraction, nor its satisfaction, nor a parameter of all."""
     rng = np.random.default_rng(3)
     log, *_ = simulated(model, shown(300, rng), rng)
-    ranker = model(tolerance=1e-13, max_steps=20_000).fit(log)
+    ranker = model(tolerance=1e-13, max_iterations=20_000).fit(log)
     assert ranker.converged_
     a, b = ranker.prior_
     free = {"attraction_": ranker.attraction_}
@@ -241,10 +242,12 @@ def test_what_made_the_clicks_is_found_again(model):
 @pytest.mark.parametrize("model", [PBM, DCM, DBN, CCM])
 def test_draws_have_the_chances_they_say(model):
     rng = np.random.default_rng(2)
-    log = ClickLog.of(np.zeros(80_000), np.tile(np.arange(4), 20_000), np.tile([1, 2, 3, 4], 20_000), np.zeros(80_000))
+    log = ClickLog.from_columns(
+        np.zeros(80_000), np.tile(np.arange(4), 20_000), np.tile([1, 2, 3, 4], 20_000), np.zeros(80_000)
+    )
     log, attraction, satisfaction, made = simulated(model, log, rng)
     made.attraction_, made.satisfaction_, made.log_ = attraction, satisfaction, log
-    wanted = made.chances(log.select([0]), given=False)
+    wanted = made.click_probabilities(log.select([0]), conditional=False)
     seen = log.clicks.reshape(-1, 4).mean(axis=0)
     np.testing.assert_allclose(seen, wanted, atol=5 * np.sqrt(0.25 / 20_000))
 
@@ -262,7 +265,7 @@ def test_the_right_model_beats_the_rates_on_sessions_it_has_not_seen():
 def test_rates_are_their_posterior_means_and_intervals():
     from scipy.stats import beta
 
-    log = ClickLog.of(["q"] * 6, list("ababab"), [1, 2, 1, 2, 1, 2], [1, 0, 1, 1, 0, 0])
+    log = ClickLog.from_columns(["q"] * 6, list("ababab"), [1, 2, 1, 2, 1, 2], [1, 0, 1, 1, 0, 0])
     model = RankCTR(prior=(2, 3)).fit(log)
     np.testing.assert_allclose(model.rate_, [(2 + 2) / (3 + 5), (1 + 2) / (3 + 5)])
     low, high = model.posterior_interval(0.9)
@@ -270,15 +273,15 @@ def test_rates_are_their_posterior_means_and_intervals():
 
 
 def test_cascade_counts_what_it_holds_for_impossible():
-    log = ClickLog.of(["q"] * 4, list("abab"), [1, 2, 1, 2], [1, 1, 0, 1])
+    log = ClickLog.from_columns(["q"] * 4, list("abab"), [1, 2, 1, 2], [1, 1, 0, 1])
     model = Cascade().fit(log)
     assert model.impossible_ == 1
     assert model.log_likelihood(log) == -np.inf
 
 
 def test_pairs_are_known_by_their_ids():
-    log = ClickLog.of(["q", "q", "r"], ["a", "b", "a"], [1, 2, 1], [1, 0, 1])
-    other = ClickLog.of(["r", "q", "s"], ["a", "b", "a"], [1, 2, 1], [0, 0, 0])
+    log = ClickLog.from_columns(["q", "q", "r"], ["a", "b", "a"], [1, 2, 1], [1, 0, 1])
+    other = ClickLog.from_columns(["r", "q", "s"], ["a", "b", "a"], [1, 2, 1], [0, 0, 0])
     model = DocumentCTR(prior=(1, 1)).fit(log)
     by_name = dict(zip([("q", "a"), ("q", "b"), ("r", "a")], model.attraction_, strict=True))
     wanted = [by_name["q", "b"], by_name["r", "a"], 0.5]  # of s nothing is known
@@ -296,10 +299,10 @@ def test_the_number_of_threads_changes_no_bit(model):
 @pytest.mark.parametrize("model", [SDBN, DBN])
 def test_sums_of_whole_queries_are_the_same_on_any_number_of_threads(model, monkeypatch):
     """Pairs of a query are added to by one thread: were its sessions cut, two would write to them at once."""
-    monkeypatch.setattr("toprank.clicks.cascades._SESSIONS", 50)
+    monkeypatch.setattr("toprank.clicks.cascades._SESSIONS_PER_BLOCK", 50)
     rng = np.random.default_rng(6)
     log, *_ = simulated(model, shown(2_000, rng), rng)
-    distinct, _ = log.distinct
+    distinct, _ = log.unique_sessions
     parts = _whole_queries(distinct)
     assert len(parts) > 3
     for (_, last), (begin, _) in itertools.pairwise(parts):
@@ -348,11 +351,11 @@ def test_a_fit_looks_at_the_same_sessions_once(model, monkeypatch):
     """And finds what it finds where each is looked at by itself."""
     rng = np.random.default_rng(8)
     log, *_ = simulated(model, shown(3_000, rng, depth=3, n_queries=2, n_documents=3), rng)
-    assert log.distinct[0].n_sessions < log.n_sessions / 4
+    assert log.unique_sessions[0].n_sessions < log.n_sessions / 4
     once = model().fit(log)
     monkeypatch.setattr(ClickLog, "distinct", property(lambda self: (self, np.ones(self.n_sessions))))
     each = model().fit(log)
-    assert once.steps_ == each.steps_
+    assert once.n_iter_ == each.n_iter_
     np.testing.assert_allclose(once.attraction_, each.attraction_, rtol=1e-9)
     np.testing.assert_allclose(once.log_likelihood(log), each.log_likelihood(log), rtol=1e-12)
 
@@ -369,7 +372,7 @@ def test_a_weight_of_two_is_the_query_twice(model):
 
 
 def test_refusals():
-    log = ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [1, 0])
+    log = ClickLog.from_columns(["q"] * 2, ["a", "b"], [1, 2], [1, 0])
     with pytest.raises(DataError, match="not fitted"):
         PBM().relevance()
     with pytest.raises(DataError, match="ClickLog"):
@@ -380,13 +383,13 @@ def test_refusals():
         PBM(prior=3).fit(log)
     with pytest.raises(DataError, match="query_weights"):
         DBN().fit(log, query_weights=[1, 2, 3])
-    swapped = ClickLog.of(["q"] * 4, list("abba"), [1, 2, 1, 2], [1, 0, 0, 1])
+    swapped = ClickLog.from_columns(["q"] * 4, list("abba"), [1, 2, 1, 2], [1, 0, 0, 1])
     with pytest.raises(DataError, match="position 5"):
-        PBM().fit(swapped).chances(ClickLog.of(["q"], ["a"], [5], [0]))
+        PBM().fit(swapped).click_probabilities(ClickLog.from_columns(["q"], ["a"], [5], [0]))
     with pytest.raises(DataError, match="whole numbers from 1"):
-        ClickLog.of(["q"], ["a"], [0], [1])
+        ClickLog.from_columns(["q"], ["a"], [0], [1])
     with pytest.raises(DataError, match="several queries"):
-        ClickLog.of(["q", "r"], ["a", "a"], [1, 2], [0, 1], session=[1, 1])
+        ClickLog.from_columns(["q", "r"], ["a", "a"], [1, 2], [0, 1], session=[1, 1])
 
 
 def test_leaps_never_lower_the_objective():
@@ -400,7 +403,10 @@ def test_leaps_never_lower_the_objective():
 
 def test_a_fit_ends_where_examinations_rest_and_not_where_the_likelihood_is_flat():
     data = tr.synthetic(n_queries=1000, n_documents=(10, 14), seed=1)
-    users, how = PBM.known(1 / np.arange(1, 11) ** 0.9), {"noise": 0.02, "exploration": 0.3, "popularity": 1.0}
+    users, how = (
+        PBM.from_parameters(1 / np.arange(1, 11) ** 0.9),
+        {"noise": 0.02, "exploration": 0.3, "zipf_exponent": 1.0},
+    )
     log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=3000, k=10, seed=2, **how)
     usual, patient = (PBM(prior=(0.02, 0.18), tolerance=of).fit(log) for of in (1e-9, 1e-14))
     assert usual.converged_
@@ -413,15 +419,17 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
     rng = np.random.default_rng(3)
     log, *_ = simulated(model, shown(300, rng), rng)
     for steps in (2, 3) if model in (PBM, UBM) else (4, 5, 6):  # a leap may be the last step, or the one after the last
-        with pytest.warns(ConvergenceWarning, match=rf"{model.__name__} had not converged .*max_steps \(it is {steps}"):
-            early = model(max_steps=steps).fit(log)
+        with pytest.warns(
+            ConvergenceWarning, match=rf"{model.__name__} had not converged .*max_iterations \(it is {steps}"
+        ):
+            early = model(max_iterations=steps).fit(log)
         assert not early.converged_
-        assert early.steps_ <= steps
-        assert f"not converged after {early.steps_} steps" in str(early)
+        assert early.n_iter_ <= steps
+        assert f"not converged after {early.n_iter_} steps" in str(early)
     assert model(tolerance=1e-6).fit(log).converged_
     if model.shared and model is not PBM:  # its intervals take no such steps
         with pytest.warns(ConvergenceWarning) as told:
-            model(max_steps=2).intervals(log, groups=3)
+            model(max_iterations=2).intervals(log, groups=3)
         assert [str(one.message).partition(", so its")[0] for one in told] == [
             f"The fit of {model.__name__} had not converged when it ended (4 of 4 fits)"
         ]
@@ -430,15 +438,15 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
 def test_a_log_that_few_swaps_join_is_fitted_to_its_end(monkeypatch):
     """Expectation and maximization takes some two thousand steps; after a thousand another fit is likelier by far."""
     data = tr.synthetic(n_queries=300, n_documents=(8, 20), seed=0)
-    users = PBM.known(1 / np.arange(1, 11) ** 0.9)
+    users = PBM.from_parameters(1 / np.arange(1, 11) ** 0.9)
     log = tr.clicks.simulate(data, data.X[:, 0], users, 20_000, k=10, exploration=0.005)
     found = PBM(prior=(0.04, 0.16)).fit(log)
     monkeypatch.setattr(click_products, "_MAX_NEWTON", 0)
     with pytest.warns(ConvergenceWarning):
-        early = PBM(prior=(0.04, 0.16), max_steps=1_000).fit(log)
+        early = PBM(prior=(0.04, 0.16), max_iterations=1_000).fit(log)
     patient = PBM(prior=(0.04, 0.16)).fit(log)
     assert found.converged_
-    assert found.steps_ < 30
+    assert found.n_iter_ < 30
     assert np.abs(early.examination_ - found.examination_).max() > 0.1
     likely = [one.session_log_likelihoods(log).sum() for one in (early, found)]
     assert likely[1] > likely[0] + 1
@@ -453,17 +461,17 @@ def test_newton_ends_where_expectation_and_maximization_do(model, prior, monkeyp
     weights = rng.integers(0, 3, log.n_queries)
     newton = model(prior=prior, tolerance=1e-13).fit(log, query_weights=weights)
     monkeypatch.setattr(click_products, "_MAX_NEWTON", 0)
-    em = model(prior=prior, tolerance=1e-14, max_steps=50_000).fit(log, query_weights=weights)
-    assert newton.steps_ < min(40, em.steps_)
+    em = model(prior=prior, tolerance=1e-14, max_iterations=50_000).fit(log, query_weights=weights)
+    assert newton.n_iter_ < min(40, em.n_iter_)
     np.testing.assert_allclose(newton.attraction_, em.attraction_, atol=2e-4)
     np.testing.assert_allclose(newton.examination_, em.examination_, atol=2e-4)
 
 
 def test_priors_have_the_rate_of_what_each_model_holds_for_looked_at():
-    log = ClickLog.of(
+    log = ClickLog.from_columns(
         ["q"] * 7, list("abcabcd"), [1, 2, 3, 1, 2, 3, 4], [0, 1, 0, 0, 0, 0, 0], session=[0] * 3 + [1] * 4
     )
-    clicked = ClickLog.of(["q"] * 4, list("abcd"), [1, 2, 3, 4], [1, 0, 1, 0])
+    clicked = ClickLog.from_columns(["q"] * 4, list("abcd"), [1, 2, 3, 4], [1, 0, 1, 0])
     for model, looked, looked_at_clicked in (
         (GlobalCTR, 7, (2, 4)), (RankCTR, 7, (2, 4)), (DocumentCTR, 7, (2, 4)),
         (Cascade, 6, (1, 1)), (DCM, 6, (2, 3)), (SDBN, 6, (2, 3)),
@@ -480,8 +488,8 @@ def test_priors_have_the_rate_of_what_each_model_holds_for_looked_at():
 @pytest.mark.parametrize("model", [DocumentCTR, SDBN, DCM])
 def test_models_foretell_better_with_the_rate_of_what_was_looked_at_than_with_that_of_the_first_position(model):
     data = tr.synthetic(n_queries=200, n_documents=(15, 25), n_features=5, seed=0)
-    users = PBM.known(1 / np.arange(1, 11))
-    log = tr.clicks.simulate(data, data.expected_gain(), users, 3_000, k=10, exploration=0.1, popularity=1.0, seed=1)
+    users = PBM.from_parameters(1 / np.arange(1, 11))
+    log = tr.clicks.simulate(data, data.expected_gain(), users, 3_000, k=10, exploration=0.1, zipf_exponent=1.0, seed=1)
     old, new = log.select(np.arange(2_000)), log.select(np.arange(2_000, 3_000))
     likely = [model(prior=prior, tolerance=1e-7).fit(old).log_likelihood(new) for prior in (None, rate_prior(old))]
     assert likely[0] > likely[1] + 0.1
@@ -492,7 +500,7 @@ def one_order(n=400, depth=3):
     rng = np.random.default_rng(0)
     query, place = np.repeat(np.arange(n) % 20, depth), np.tile(np.arange(1, depth + 1), n)
     clicks = rng.random(n * depth) < 0.5 / place
-    return ClickLog.of(query, [f"{q}/{k}" for q, k in zip(query, place, strict=True)], place, clicks)
+    return ClickLog.from_columns(query, [f"{q}/{k}" for q, k in zip(query, place, strict=True)], place, clicks)
 
 
 @pytest.mark.parametrize("model", [PBM, UBM])
@@ -519,7 +527,7 @@ def test_features_join_positions_where_a_ranker_learns_the_attraction():
         np.arange(60.0)[:, None] % 7, qid=log.qids[log.pair_query], document_ids=log.document_ids.astype(str)
     )
     ranker = tr.LinearRanker(l2=1e-3)
-    few = {"attraction": ranker, "tolerance": 1e-4, "max_steps": 200}
+    few = {"attraction": ranker, "tolerance": 1e-4, "max_iterations": 200}
     assert PBM(**few).fit(log, data).identified_.all()
     alone = data.replace(X=np.arange(60.0)[:, None] / 60)
     with pytest.warns(UnidentifiedWarning, match="no feature vector joins positions 2, 3 .* form of the ranker"):
@@ -530,20 +538,20 @@ def test_features_join_positions_where_a_ranker_learns_the_attraction():
 def test_training_takes_examinations_without_what_few_impressions_do_to_them():
     data = tr.synthetic(n_queries=100, n_documents=(6, 8), n_features=3, seed=0)
     truth = 1 / np.arange(1, 5) ** 0.8
-    log = tr.clicks.simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.known(truth), 1_000, k=4)
+    log = tr.clicks.simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.from_parameters(truth), 1_000, k=4)
     model = PBM(tolerance=1e-7).fit(log)
     wanted = model.intervals(log, groups=2)["examination"].value
-    np.testing.assert_array_equal(model.corrected()["examination"], wanted)
-    assert model.corrected() is model.corrected()
+    np.testing.assert_array_equal(model.bias_corrected()["examination"], wanted)
+    assert model.bias_corrected() is model.bias_corrected()
     np.testing.assert_array_equal(curves_of(model, log).slope, wanted)
     assert np.abs(wanted - model.examination_).max() > 0.01
-    np.testing.assert_array_equal(curves_of(PBM.known(truth), log).slope, truth)
+    np.testing.assert_array_equal(curves_of(PBM.from_parameters(truth), log).slope, truth)
     half = np.arange(log.n_queries) % 2 * 1.0
     few = PBM(tolerance=1e-7).fit(log, query_weights=half)
-    assert np.abs(few.corrected()["examination"] - wanted).max() > 0.01  # of the queries that count
-    assert RankCTR().fit(log).corrected()["rate"] == pytest.approx(RankCTR().fit(log).rate_)
+    assert np.abs(few.bias_corrected()["examination"] - wanted).max() > 0.01  # of the queries that count
+    assert RankCTR().fit(log).bias_corrected()["rate"] == pytest.approx(RankCTR().fit(log).rate_)
     model.fit(log.select(np.arange(500)))
-    assert np.abs(model.corrected()["examination"] - wanted).max() > 0.001  # of the new fit
+    assert np.abs(model.bias_corrected()["examination"] - wanted).max() > 0.001  # of the new fit
 
 
 def test_training_leaves_out_what_the_log_of_a_model_does_not_tell():
@@ -570,9 +578,9 @@ def test_examinations_are_told_however_few_impressions_a_document_has(impression
         document = rng.random((sessions, 8)).argsort(axis=1)[:, :depth]
         click = rng.random((sessions, depth)) < attraction[query[:, None], document] * truth
         each = np.tile(np.arange(1, depth + 1), sessions), click.ravel(), np.repeat(np.arange(sessions), depth)
-        log = ClickLog.of(np.repeat(query, depth), document.ravel(), *each)
+        log = ClickLog.from_columns(np.repeat(query, depth), document.ravel(), *each)
         told = PBM().intervals(log)["examination"]
-        np.testing.assert_array_equal(PBM().fit(log).corrected()["examination"], told.value)
+        np.testing.assert_array_equal(PBM().fit(log).bias_corrected()["examination"], told.value)
         found.append(told.value[1:])
         held += ((told.low <= truth) & (truth <= told.high))[1:].tolist()
     error = np.std(found, axis=0, ddof=1) / np.sqrt(10)
@@ -600,9 +608,11 @@ def test_corrected_examinations_are_right_where_those_of_a_fit_are_not():
     truth, found = 1 / np.arange(1, 5) ** 0.8, []
     for seed in range(60):
         data = tr.synthetic(n_queries=200, n_documents=(6, 8), n_features=3, seed=seed)
-        log = tr.clicks.simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.known(truth), 2_000, k=4, seed=seed)
+        log = tr.clicks.simulate(
+            data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.from_parameters(truth), 2_000, k=4, seed=seed
+        )
         model = PBM(tolerance=1e-7).fit(log)
-        found.append([model.examination_, model.corrected()["examination"]])
+        found.append([model.examination_, model.bias_corrected()["examination"]])
     plain, better = np.abs(np.mean(found, axis=0) - truth)[:, 1:]
     assert (better < plain / 2).all()
 

@@ -22,7 +22,7 @@ def data():
 
 def turns(data, sessions=20_000, seed=0, **options):
     scores = {name: data.X[:, place] for place, name in enumerate("abc")}
-    return simulate(data, scores, PBM.known(TRUTH), sessions, k=4, seed=seed, **options)
+    return simulate(data, scores, PBM.from_parameters(TRUTH), sessions, k=4, seed=seed, **options)
 
 
 def test_what_is_shown_is_the_top_of_a_ranker(data):
@@ -56,7 +56,7 @@ def test_trust_lifts_what_stands_above(data):
 def test_exploration(data):
     log = turns(data, 3_000, exploration=0.5)
     assert 0.45 < log.columns["explored"].mean() < 0.55
-    plain, swapped = (turns(data, 3_000, exploration=share, way="swap") for share in (0, 1))
+    plain, swapped = (turns(data, 3_000, exploration=share, exploration_method="swap") for share in (0, 1))
     same = plain.pair == swapped.pair
     assert (same.reshape(-1, 4).sum(axis=1) == 2).all()  # two of four have changed places
     assert (np.sort(plain.pair.reshape(-1, 4)) == np.sort(swapped.pair.reshape(-1, 4))).all()
@@ -64,13 +64,13 @@ def test_exploration(data):
 
 
 def test_users_who_disagree_like_as_much_but_other_documents(data):
-    mine, theirs = turns(data, 20_000), turns(data, 20_000, disagreement=1.0)
+    mine, theirs = turns(data, 20_000), turns(data, 20_000, relevance_shuffle=1.0)
     judged = [np.corrcoef(log.clicks, relevance_of(data)[log.pair])[0, 1] for log in (mine, theirs)]
     assert judged[0] > judged[1] + 0.1
 
 
 def test_popular_queries_are_asked_for_more_often(data):
-    counts = np.sort(np.bincount(turns(data, 20_000, popularity=1.0).session_query))[::-1]
+    counts = np.sort(np.bincount(turns(data, 20_000, zipf_exponent=1.0).session_query))[::-1]
     assert counts[0] / counts[9] == pytest.approx(10, rel=0.4)
 
 
@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_log(data):
 
 
 def test_cascades_are_simulated_too(data):
-    log = simulate(data, data.X[:, 0], DBN.known(0.8), 3_000, k=4)
+    log = simulate(data, data.X[:, 0], DBN.from_parameters(0.8), 3_000, k=4)
     assert abs(DBN().fit(log).continuation_ - 0.8) < 0.1
 
 
@@ -128,8 +128,8 @@ def test_shuffled_lists_look_shuffled_whatever_their_lengths_and_popularity():
 
 def turns_of_two(data, seed, **options):
     scores = {name: data.X[:, place] for place, name in enumerate("ab")}
-    options = {"exploration": 1.0, "popularity": 1.0, **options}
-    return simulate(data, scores, PBM.known(TRUTH), 400, k=4, seed=seed, **options)
+    options = {"exploration": 1.0, "zipf_exponent": 1.0, **options}
+    return simulate(data, scores, PBM.from_parameters(TRUTH), 400, k=4, seed=seed, **options)
 
 
 def test_one_deterministic_ranker_tells_nothing(data):
@@ -143,11 +143,11 @@ def test_one_deterministic_ranker_tells_nothing(data):
 
 def test_the_graph_counts_what_joins_positions():
     #        a at 1 and 2 (3 impressions), b at 2 and 3 (2), c at 4 alone
-    log = ClickLog.of(["q"] * 6, list("aaabbc"), [1, 1, 2, 2, 3, 4], [0] * 6, session=list("uvwvwv"))
+    log = ClickLog.from_columns(["q"] * 6, list("aaabbc"), [1, 1, 2, 2, 3, 4], [0] * 6, session=list("uvwvwv"))
     found = graph(log)
     assert [tuple(edge) for edge in found.edges] == [(1, 2, 1, 3), (2, 3, 1, 2)]
     assert found.components == ((1, 2, 3), (4,))
-    two = graph(ClickLog.of(["q"] * 4, list("abba"), [1, 2, 1, 2], [0] * 4))
+    two = graph(ClickLog.from_columns(["q"] * 4, list("abba"), [1, 2, 1, 2], [0] * 4))
     assert [two.joined(documents).tolist() for documents in (2, 3)] == [[True, True], [True, False]]
     pivot = harvested(log, "pivot", n_resamples=3)
     assert pivot.identified.tolist() == [True, True, False, False]
@@ -160,7 +160,7 @@ def test_all_pairs_is_exact_where_rates_are():
     document = np.concatenate([np.full(1000, d) for d, _, _ in rows])
     position = np.concatenate([np.full(1000, k + 1) for _, k, _ in rows])
     click = np.concatenate([np.arange(1000) < clicks for _, _, clicks in rows])
-    log = ClickLog.of(np.zeros(len(click)), document, position, click, session=np.arange(len(click)))
+    log = ClickLog.from_columns(np.zeros(len(click)), document, position, click, session=np.arange(len(click)))
     for method in ("all-pairs", "pivot", "chain"):
         np.testing.assert_allclose(harvested(log, method, n_resamples=2).values, p, atol=1e-3)
 
@@ -168,8 +168,8 @@ def test_all_pairs_is_exact_where_rates_are():
 def test_refusals(data):
     with pytest.raises(DataError, match="probability"):
         turns(data, 10, relevance=np.full(data.n_documents, 2.0))
-    with pytest.raises(UnknownNameError, match="way of exploration"):
-        turns(data, 10, way="dance")
+    with pytest.raises(UnknownNameError, match="exploration method"):
+        turns(data, 10, exploration_method="dance")
     with pytest.raises(DataError, match="trust"):
         turns(data, 10, trust=([0.5], [0.1]))
     with pytest.raises(UnknownNameError, match="method of propensities"):
@@ -224,7 +224,7 @@ def test_a_least_propensity_makes_up_for_one_of_0(data):
 
 def test_a_fit_of_all_pairs_that_does_not_come_to_rest_says_so(data, monkeypatch):
     log = turns(data, 300)
-    monkeypatch.setattr(intervention_harvesting, "_MAX_STEPS", 1)
+    monkeypatch.setattr(intervention_harvesting, "_MAX_ITERATIONS", 1)
     with pytest.warns(ConvergenceWarning, match="all-pairs did not converge: too few clicks connect") as told:
         harvested(log, n_resamples=5)
     assert len(told) == 1  # of the log itself, and not of every draw from it

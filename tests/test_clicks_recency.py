@@ -19,7 +19,7 @@ from toprank.cli.commands import app
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.assumptions import _brought
 from toprank.clicks.corrections import curves_of
-from toprank.clicks.curves import Curves
+from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.evidence import bind
 from toprank.clicks.launch_result import DO_NOT_LAUNCH, LAUNCH, UNDECIDED
 from toprank.clicks.log import left_out_in_turn
@@ -52,7 +52,7 @@ def one_after_the_other(*logs):
     def column(of):
         return np.concatenate([of(log, times) for log, times in parts])
 
-    return ClickLog.of(
+    return ClickLog.from_columns(
         column(lambda log, _: log.qids[log.query]),
         column(lambda log, _: log.document_ids[log.pair]),
         column(lambda log, _: log.position),
@@ -64,7 +64,7 @@ def one_after_the_other(*logs):
 
 def drifting(data, before, after, sessions=2_000, seed=0, change=CHANGE):
     """A log of a hundred days, shown by the first feature, a third of it explored; users change when 70 are over."""
-    users, how = PBM.known(LOOKS), {"k": 4, "noise": NOISE, "exploration": 0.3}
+    users, how = PBM.from_parameters(LOOKS), {"k": 4, "noise": NOISE, "exploration": 0.3}
     logs = []
     for place, (liked, start, end) in enumerate(((before, 0, change), (after, change, 1))):
         count = round(sessions * (end - start))
@@ -91,7 +91,7 @@ def brought(scores, data, liked, k=2):
 @given(st.lists(st.floats(0, 1e6), min_size=12, max_size=40, unique=True), st.floats(1e4, 1e7), st.floats(1e5, 1e7))
 def test_weights_are_those_of_the_definition(times, half_life, window):
     n = len(times)
-    log = ClickLog.of(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times)
+    log = ClickLog.from_columns(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times)
     try:
         found = weights_by_age(times_of(log), half_life, window)
     except DataError:  # the newest alone counts
@@ -108,7 +108,7 @@ def test_weighted_corrections_are_those_of_the_sessions_repeated():
     times = np.random.default_rng(0).integers(1, 4, log.n_sessions)
     weighed = replace(log, weights=times.astype(float))
     repeated = log.select(np.repeat(np.arange(log.n_sessions), times))
-    curves = Curves(LOOKS, np.full(4, 0.02), "given", 0.25)
+    curves = PropensityCurves(LOOKS, np.full(4, 0.02), "given", 0.25)
     for correction in ("none", "ips", "snips", "affine", "dr"):
         how = (data, correction, curves, 0.3, np.linspace(0, 1, data.n_documents))
         one, other = correct(weighed, *how), correct(repeated, *how)
@@ -119,7 +119,7 @@ def test_weighted_corrections_are_those_of_the_sessions_repeated():
     assert one.n_sessions.sum() == log.n_sessions
     for model in (PBM(), tr.clicks.DBN(), tr.clicks.DCM(), tr.clicks.RankCTR(), tr.clicks.Cascade(prior=(1, 1))):
         model.prior = (1.0, 1.0)
-        a, b = (model.fit(one).chances(log) for one in (weighed, repeated))
+        a, b = (model.fit(one).click_probabilities(log) for one in (weighed, repeated))
         np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=type(model).__name__)
 
 
@@ -129,7 +129,15 @@ def test_propensities_of_late_sessions_are_found_where_positions_changed(method)
     logs = []
     for place, looks in enumerate(([1, 0.9, 0.8, 0.7], LOOKS)):
         log = tr.clicks.simulate(
-            data, liked, PBM.known(looks), 30_000, k=4, relevance=liked, noise=NOISE, exploration=1.0, seed=place
+            data,
+            liked,
+            PBM.from_parameters(looks),
+            30_000,
+            k=4,
+            relevance=liked,
+            noise=NOISE,
+            exploration=1.0,
+            seed=place,
         )
         logs.append((log, place / 2, (place + 1) / 2, place))
     log = one_after_the_other(*logs)
@@ -149,7 +157,15 @@ def test_what_stood_where_long_ago_bends_no_propensities(method):
     logs = []
     for place, explored in enumerate((0.1, 1.0)):
         log = tr.clicks.simulate(
-            data, liked, PBM.known(LOOKS), 60_000, k=4, relevance=liked, noise=NOISE, exploration=explored, seed=place
+            data,
+            liked,
+            PBM.from_parameters(LOOKS),
+            60_000,
+            k=4,
+            relevance=liked,
+            noise=NOISE,
+            exploration=explored,
+            seed=place,
         )
         logs.append((log, place / 2, (place + 1) / 2, place))
     found = tr.clicks.propensities(one_after_the_other(*logs), method, n_resamples=2, half_life="10d")
@@ -162,7 +178,15 @@ def test_contexts_and_age_go_together():
     logs, late = [], {"desk": LOOKS, "phone": LOOKS**2}
     for place, looks in enumerate(([1, 0.9, 0.8, 0.7], *late.values())):
         log = tr.clicks.simulate(
-            data, liked, PBM.known(looks), 40_000, k=4, relevance=liked, noise=NOISE, exploration=1.0, seed=place
+            data,
+            liked,
+            PBM.from_parameters(looks),
+            40_000,
+            k=4,
+            relevance=liked,
+            noise=NOISE,
+            exploration=1.0,
+            seed=place,
         )
         logs.append((log, min(place, 1) / 2, (min(place, 1) + 1) / 2, place))
     log = one_after_the_other(*logs)
@@ -314,7 +338,7 @@ def test_what_is_asked_for_changes_and_recent_sessions_say_what_counts_now():
     noise = rng.normal(size=len(liked))
     current, new = liked + 0.5 * noise, np.where(odd, liked + 0.1 * noise, liked + 3.0 * noise)
     log = tr.clicks.simulate(
-        data, current, PBM.known(LOOKS), 40_000, k=4, relevance=liked, noise=NOISE, exploration=0.3, seed=3
+        data, current, PBM.from_parameters(LOOKS), 40_000, k=4, relevance=liked, noise=NOISE, exploration=0.3, seed=3
     )
     late = rng.random(log.n_sessions) < np.where(log.session_query % 2 == 1, 0.9, 0.1)
     kept = ~late | (rng.random(log.n_sessions) < 0.2)
@@ -377,7 +401,7 @@ def test_queries_that_are_left_out_weigh_as_their_sessions_do():
     data, before, _ = world(4, 30)
     log = steady(data, before, 500)
     weighed = replace(log, weights=np.random.default_rng(0).random(500))
-    kept, shares = left_out_in_turn(weighed, 7, 0)
+    kept, shares = jackknife_groups(weighed, 7, 0)
     for weights, share in zip(kept, shares, strict=True):
         out = weights[log.session_query] == 0
         assert share == pytest.approx(weighed.weights[out].sum() / weighed.weights.sum())
@@ -440,7 +464,9 @@ def test_training_on_weighted_sessions_is_training_on_them_repeated(correction):
 
 def test_preferences_count_by_age():
     data = tr.RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
-    log = ClickLog.of(["q"] * 8, list("xy") * 4, [1, 2] * 4, [0, 1] * 3 + [1, 0], time=np.repeat([0, 60, 120, 180], 2))
+    log = ClickLog.from_columns(
+        ["q"] * 8, list("xy") * 4, [1, 2] * 4, [0, 1] * 3 + [1, 0], time=np.repeat([0, 60, 120, 180], 2)
+    )
     assert tr.clicks.preferences(log, data).query_weights.tolist() == [3.0]
     assert tr.clicks.preferences(log, data, half_life="1m").query_weights.tolist() == [1 / 8 + 1 / 4 + 1 / 2]
     assert tr.clicks.preferences(log, data, half_life="1m", window="2m").query_weights.tolist() == [1 / 4 + 1 / 2]
@@ -518,8 +544,10 @@ def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bo
 def test_users_who_stopped_long_ago_are_not_those_of_today():
     data, liked, _ = world(3, 150)
     how = {"k": 4, "relevance": liked, "noise": NOISE, "exploration": 1.0}
-    stopping = tr.clicks.simulate(data, liked, tr.clicks.DBN.known(1.0), 12_000, seed=0, satisfaction=liked, **how)
-    today = tr.clicks.simulate(data, liked, PBM.known(LOOKS), 6_000, seed=1, **how)
+    stopping = tr.clicks.simulate(
+        data, liked, tr.clicks.DBN.from_parameters(1.0), 12_000, seed=0, satisfaction=liked, **how
+    )
+    today = tr.clicks.simulate(data, liked, PBM.from_parameters(LOOKS), 6_000, seed=1, **how)
     log = one_after_the_other((stopping, 0, 0.5, 0), (today, 0.5, 1, 1))
     ask = (log, data, data.X[:, 1], data.X[:, 0], "click")
     assert tr.clicks.launch_report(*ask, k=3, propensities=LOOKS).cascade_check is not None
@@ -562,7 +590,7 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
 
 
 def test_sessions_of_one_moment_stay_together():
-    log = ClickLog.of(["q"] * 6, ["d"] * 6, [1] * 6, [0] * 6, session=np.arange(6), time=[5, 1, 5, 1, 1, 5])
+    log = ClickLog.from_columns(["q"] * 6, ["d"] * 6, [1] * 6, [0] * 6, session=np.arange(6), time=[5, 1, 5, 1, 1, 5])
     cut = latest(log, "time", 0.2)
     assert cut.late.session_ids.tolist() == [0, 2, 5]
     assert cut.early.session_ids.tolist() == [1, 3, 4]
@@ -691,7 +719,7 @@ def test_records_of_older_files_are_loaded_and_do_not_count(tmp_path):
 
 def timed(times, **more):
     n = len(times)
-    return ClickLog.of(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times, **more)
+    return ClickLog.from_columns(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times, **more)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def split(n, share, *, seed=0, effect=0.0, lost=0.0, sessions=2):
     click = rng.random(len(key)) < chance
     kept = ~(new & (rng.random(n) < lost))[key]
     arm, planned = np.where(new, "new", "old")[key], np.where(new, share, 1 - share)[key]
-    return tr.clicks.ClickLog.of(
+    return tr.clicks.ClickLog.from_columns(
         (key % 7)[kept], np.zeros(kept.sum(), int), np.ones(kept.sum(), int), click[kept],
         session=np.arange(len(key))[kept], arm=arm[kept], share=planned[kept], user=key[kept],
         value=(click * rng.lognormal(1, 1, len(key)))[kept], time=np.arange(len(key))[kept] * 1.0,
@@ -177,7 +177,7 @@ def test_of_two_plans_the_last_counts_and_what_was_before_is_said():
         columns["time"] += number * 1e6
         columns["user"] = columns["user"] + 10_000 * number
         parts.append((log, columns))
-    joined = tr.clicks.ClickLog.of(
+    joined = tr.clicks.ClickLog.from_columns(
         np.concatenate([log.qids[log.query] for log, _ in parts]), np.zeros(4_600, int), np.ones(4_600, int),
         np.concatenate([log.clicks for log, _ in parts]), session=np.arange(4_600),
         **{name: np.concatenate([columns[name] for _, columns in parts]) for name in first.columns},
@@ -279,7 +279,7 @@ def interleaved(n, better=0.0, seed=0, began=0.5):
     team = np.stack([np.where(first, "a", "b"), np.where(first, "b", "a")], 1).ravel()
     click = rng.random(2 * n) < 0.2 + better * (team == "a")
     session = np.repeat(np.arange(n), 2)
-    return tr.clicks.ClickLog.of(
+    return tr.clicks.ClickLog.from_columns(
         session % 200, np.tile(["x", "y"], n), np.tile([1, 2], n), click, session=session, team=team
     )
 

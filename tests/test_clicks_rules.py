@@ -13,7 +13,7 @@ from toprank.clicks.checking import LogReport, _in_words
 from toprank.clicks.evaluation import OffPolicyEstimate, clipped, left_out
 from toprank.clicks.interleaved import Interleaving, _drafted
 from toprank.clicks.intervention_harvesting import Edge, Graph
-from toprank.clicks.log import ClickLog, left_out_in_turn, redrawn
+from toprank.clicks.log import ClickLog, bootstrap_weights, jackknife_groups
 from toprank.clicks.model_comparison import ComparedModels, model_named
 from toprank.clicks.policies import Metric, ranks_of
 from toprank.errors import DataError, ToprankError, UnknownNameError
@@ -25,7 +25,7 @@ def lists(*given, qids=None):
     """A log of lists, each a text such as ``a1 b0 b1``: the team of each impression, and whether it was clicked."""
     rows = [(q, place, cell) for q, cells in enumerate(given) for place, cell in enumerate(cells.split())]
     names = [f"q{q if qids is None else qids[q]}" for q, _, _ in rows]
-    return ClickLog.of(
+    return ClickLog.from_columns(
         names, [f"d{place}" for _, place, _ in rows], [place + 1 for _, place, _ in rows],
         [int(cell[1]) for *_, cell in rows], team=[cell[0] for *_, cell in rows], session=[q for q, _, _ in rows],
     )  # fmt: skip
@@ -177,13 +177,13 @@ def test_the_jackknife_by_hand():
 
 def test_queries_are_drawn_or_left_out_with_all_their_sessions():
     log = lists("a1 b0", "a1 b0", "a1 b0", "a1 b0", "a1 b0", qids=[0, 0, 1, 2, 2])
-    for weights in redrawn(log, 5, 0):
+    for weights in bootstrap_weights(log, 5, 0):
         assert weights.sum() == log.n_queries
-    weights, shares = left_out_in_turn(log, 2, 0)
+    weights, shares = jackknife_groups(log, 2, 0)
     assert weights.shape == (2, 3)
     assert weights.sum() == 3  # each is left out once
     assert sorted(shares) in ([0.2, 0.8], [0.4, 0.6])
-    assert len(left_out_in_turn(log, 20, 0)[0]) == 3
+    assert len(jackknife_groups(log, 20, 0)[0]) == 3
 
 
 @pytest.mark.parametrize(

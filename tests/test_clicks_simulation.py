@@ -47,18 +47,18 @@ def of_reader(after_click, after_skip):
     return np.array(rates)
 
 
-RATES = ClickLog.of(["q"] * 8, list("0123") * 2, [1, 2, 3, 4] * 2, [1, 1, 0, 0, 1, 0, 0, 0])
+RATES = ClickLog.from_columns(["q"] * 8, list("0123") * 2, [1, 2, 3, 4] * 2, [1, 1, 0, 0, 1, 0, 0, 0])
 MODELS = {
-    "PBM": (PBM.known(THETA), THETA * LIKED),
+    "PBM": (PBM.from_parameters(THETA), THETA * LIKED),
     "UBM": (
-        UBM.known(BROWSING),
+        UBM.from_parameters(BROWSING),
         of_patterns(lambda k, above: LIKED[k] * BROWSING[k, max((j + 1 for j in range(k) if above[j]), default=0)]),
     ),
     "Cascade": (Cascade(), of_reader(lambda _: 0.0, 1.0)),
-    "DCM": (DCM.known([0.8, 0.6, 0.4, 0.2]), of_reader(lambda k: [0.8, 0.6, 0.4, 0.2][k], 1.0)),
-    "SDBN": (SDBN.known(), of_reader(lambda k: 1 - ENOUGH[k], 1.0)),
-    "DBN": (DBN.known(0.7), of_reader(lambda k: 0.7 * (1 - ENOUGH[k]), 0.7)),
-    "CCM": (CCM.known([0.9, 0.7, 0.3]), of_reader(lambda k: 0.7 * (1 - LIKED[k]) + 0.3 * LIKED[k], 0.9)),
+    "DCM": (DCM.from_parameters([0.8, 0.6, 0.4, 0.2]), of_reader(lambda k: [0.8, 0.6, 0.4, 0.2][k], 1.0)),
+    "SDBN": (SDBN.from_parameters(), of_reader(lambda k: 1 - ENOUGH[k], 1.0)),
+    "DBN": (DBN.from_parameters(0.7), of_reader(lambda k: 0.7 * (1 - ENOUGH[k]), 0.7)),
+    "CCM": (CCM.from_parameters([0.9, 0.7, 0.3]), of_reader(lambda k: 0.7 * (1 - LIKED[k]) + 0.3 * LIKED[k], 0.9)),
     "GlobalCTR": (GlobalCTR(prior=(1, 1)).fit(RATES), np.full(4, 4 / 10)),
     "RankCTR": (RankCTR(prior=(1, 1)).fit(RATES), np.array([3, 2, 1, 1]) / 4),
     "DocumentCTR": (DocumentCTR(), LIKED),
@@ -86,11 +86,11 @@ def test_every_model_clicks_as_often_as_it_says(name):
 
 def test_noise_and_trust_change_what_a_look_leads_to():
     data, scores = one_query()
-    noisy = simulate(data, scores, PBM.known(THETA), SESSIONS, k=4, relevance=LIKED, noise=0.2)
+    noisy = simulate(data, scores, PBM.from_parameters(THETA), SESSIONS, k=4, relevance=LIKED, noise=0.2)
     clicks = np.bincount(noisy.position[noisy.clicks] - 1, minlength=4)
     assert unlikely(clicks, SESSIONS, THETA * (0.2 + 0.8 * LIKED)) > 1e-4
     right, wrong = np.array([0.95, 0.9, 0.8, 0.7]), np.array([0.6, 0.4, 0.2, 0.1])
-    trusting = simulate(data, scores, PBM.known(THETA), SESSIONS, k=4, relevance=LIKED, trust=(right, wrong))
+    trusting = simulate(data, scores, PBM.from_parameters(THETA), SESSIONS, k=4, relevance=LIKED, trust=(right, wrong))
     clicks = np.bincount(trusting.position[trusting.clicks] - 1, minlength=4)
     assert unlikely(clicks, SESSIONS, THETA * (right * LIKED + wrong * (1 - LIKED))) > 1e-4
 
@@ -98,7 +98,17 @@ def test_noise_and_trust_change_what_a_look_leads_to():
 @pytest.mark.parametrize("way", ["shuffle", "swap", "neighbors"])
 def test_explored_lists_are_exchanged_as_they_say(way):
     data, scores = one_query()
-    log = simulate(data, scores, PBM.known(THETA), 12_000, k=4, relevance=LIKED, exploration=0.5, way=way, seed=2)
+    log = simulate(
+        data,
+        scores,
+        PBM.from_parameters(THETA),
+        12_000,
+        k=4,
+        relevance=LIKED,
+        exploration=0.5,
+        exploration_method=way,
+        seed=2,
+    )
     explored = log.columns["explored"][log.offsets[:-1]]
     assert unlikely([explored.sum()], 12_000, [0.5]) > 1e-4
     lists = log.pair.reshape(-1, 4)
@@ -116,7 +126,7 @@ def test_explored_lists_are_exchanged_as_they_say(way):
 def test_rankers_take_turns_and_queries_are_asked_for_by_their_popularity():
     data = tr.synthetic(n_queries=5, n_documents=(3, 6), seed=0)
     rankers = {"one": data.X[:, 0], "two": -data.X[:, 0], "three": data.X[:, 1]}
-    log = simulate(data, rankers, PBM.known([1, 0.5]), 9_000, k=2, popularity=1.0, seed=3)
+    log = simulate(data, rankers, PBM.from_parameters([1, 0.5]), 9_000, k=2, zipf_exponent=1.0, seed=3)
     ranker = log.columns["ranker"][log.offsets[:-1]]
     assert chisquare([int((ranker == name).sum()) for name in rankers]).pvalue > 1e-4
     for name, scores in rankers.items():
@@ -130,10 +140,10 @@ def test_rankers_take_turns_and_queries_are_asked_for_by_their_popularity():
 
 def test_users_who_disagree_with_the_judges_like_other_documents_as_much():
     data = tr.synthetic(n_queries=4, n_documents=(6, 6), seed=1)
-    liked, sure = relevance_of(data), PBM.known(np.ones(6))
+    liked, sure = relevance_of(data), PBM.from_parameters(np.ones(6))
     rates = {}
     for share in (0.0, 0.5, 1.0):
-        log = simulate(data, data.X[:, 0], sure, 8_000, k=6, noise=0.0, disagreement=share, seed=5)
+        log = simulate(data, data.X[:, 0], sure, 8_000, k=6, noise=0.0, relevance_shuffle=share, seed=5)
         shown = np.bincount(log.pair, minlength=data.n_documents)
         rates[share] = np.bincount(log.pair, log.clicks, minlength=data.n_documents) / shown
         np.testing.assert_allclose(data.queries.sum(rates[share]), data.queries.sum(liked), atol=0.1)
@@ -148,7 +158,7 @@ def test_users_who_disagree_with_the_judges_like_other_documents_as_much():
 def test_rows_that_were_brought_together_are_ranked_and_liked_in_the_order_of_their_source():
     data = RankingData(np.zeros((4, 1)), qid=["b", "a", "b", "a"], document_ids=list("wxyz"), regroup=True)
     scores, liked = np.array([1.0, 5.0, 0.0, 9.0]), np.array([1.0, 0.0, 0.0, 1.0])
-    log = simulate(data, scores, PBM.known([1, 1]), 50, k=2, relevance=liked, noise=0.0, order="source")
+    log = simulate(data, scores, PBM.from_parameters([1, 1]), 50, k=2, relevance=liked, noise=0.0, order="source")
     for log_of in (log, tr.clicks.interleave(scores, scores, data, 50, k=2, order="source")):
         shown = log_of.document_ids[log_of.pair].reshape(-1, 2)
         expected = {"a": ["z", "x"], "b": ["w", "y"]}
@@ -167,28 +177,28 @@ def test_rows_that_were_brought_together_are_ranked_and_liked_in_the_order_of_th
         ({"exploration": -1}, "exploration"),
         ({"trust": ([1, 1], [0, 0])}, "trust must be two rows"),
         ({"k": 0}, "k"),
-        ({"model": PBM.known([1, 0.5])}, "of this PBM has 2 numbers; 4 are needed"),
-        ({"model": UBM.known(np.ones((2, 3)))}, "of this UBM has 2 numbers; 4 are needed"),
-        ({"model": DCM.known([0.5])}, "of this DCM has 1 numbers; 4 are needed"),
-        ({"model": CCM.known([0.5])}, "of this CCM has 1 numbers; 3 are needed"),
+        ({"model": PBM.from_parameters([1, 0.5])}, "of this PBM has 2 numbers; 4 are needed"),
+        ({"model": UBM.from_parameters(np.ones((2, 3)))}, "of this UBM has 2 numbers; 4 are needed"),
+        ({"model": DCM.from_parameters([0.5])}, "of this DCM has 1 numbers; 4 are needed"),
+        ({"model": CCM.from_parameters([0.5])}, "of this CCM has 1 numbers; 3 are needed"),
         ({"model": "PBM"}, r"Users are a click model, .* not 'PBM'"),
         ({"model": PBM()}, r"give them by PBM.known\(…\), or fit it"),
-        ({"model": PBM.known([1, 2, 0.3, 0.4])}, "must be probabilities"),
+        ({"model": PBM.from_parameters([1, 2, 0.3, 0.4])}, "must be probabilities"),
     ],
 )
 def test_users_that_cannot_be_are_refused(options, words):
     data, scores = one_query()
-    given = {"model": PBM.known(THETA), "k": 4, "relevance": LIKED, **options}
+    given = {"model": PBM.from_parameters(THETA), "k": 4, "relevance": LIKED, **options}
     with pytest.raises(DataError, match=words):
         simulate(data, scores, sessions=5, **given)
 
 
 def test_other_ways_and_unjudged_data_are_refused():
     data, scores = one_query()
-    with pytest.raises(UnknownNameError, match="way of exploration"):
-        simulate(data, scores, PBM.known(THETA), 5, k=4, relevance=LIKED, way="turn")
+    with pytest.raises(UnknownNameError, match="exploration method"):
+        simulate(data, scores, PBM.from_parameters(THETA), 5, k=4, relevance=LIKED, exploration_method="turn")
     for none in ([], {}):
         with pytest.raises(DataError, match="no scores to rank by"):
-            simulate(data, none, PBM.known(THETA), 5, k=4, relevance=LIKED)
+            simulate(data, none, PBM.from_parameters(THETA), 5, k=4, relevance=LIKED)
     with pytest.raises(DataError, match="give relevance="):
-        simulate(data, scores, PBM.known(THETA), 5, k=4)
+        simulate(data, scores, PBM.from_parameters(THETA), 5, k=4)

@@ -51,8 +51,8 @@ def many_labels():
     guess = np.random.default_rng(5).uniform(0, 1, len(liked))
     for seed in range(400):
         options = {"sessions": 60, "k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.5, "seed": seed}
-        log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), **options)
-        trusting = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), **options, trust=(RIGHT, WRONG))
+        log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), **options)
+        trusting = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), **options, trust=(RIGHT, WRONG))
         for name, values in found.items():
             used, curves = (trusting, TRUST) if name in ("affine", "snips") else (log, THETA)
             values.append(correct(used, data, name, curves_of(curves, used), 0.0, guess).relevance)
@@ -107,7 +107,7 @@ def test_the_approximation_is_biased_and_less_so_with_more_clicks():
         labels = []
         for seed in range(60):
             log = tr.clicks.simulate(
-                data, data.X[:, 0], PBM.known(THETA), sessions, k=5, relevance=liked, noise=0.0, seed=seed
+                data, data.X[:, 0], PBM.from_parameters(THETA), sessions, k=5, relevance=liked, noise=0.0, seed=seed
             )
             labels.append(np.clip(correct(log, data, "affine", curves_of(THETA, log)).relevance, 0, 1))
         bias.append(np.abs(np.mean(labels, axis=0) - liked).mean())
@@ -119,7 +119,7 @@ def test_the_approximation_is_biased_and_less_so_with_more_clicks():
 
 def by_hand():
     data = RankingData([[1.0], [2.0], [3.0]], qid=["q"] * 3, document_ids=["x", "y", "z"])
-    log = ClickLog.of(["q"] * 6, list("xyyxxy"), [1, 2, 1, 2, 1, 2], [1, 0, 1, 1, 0, 0])
+    log = ClickLog.from_columns(["q"] * 6, list("xyyxxy"), [1, 2, 1, 2, 1, 2], [1, 0, 1, 1, 0, 0])
     return data, log
 
 
@@ -156,7 +156,10 @@ def doubly_robust(guess, propensities, clip, count=300):
     """Corrected relevance from many logs of one ranker's top 3 of 5, and what it estimates."""
     data, liked = little(seed=1)
     options = {"sessions": 80, "k": 3, "relevance": liked, "noise": 0.0}
-    logs = [tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA[:3]), **options, seed=seed) for seed in range(count)]
+    logs = [
+        tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA[:3]), **options, seed=seed)
+        for seed in range(count)
+    ]
     told = liked if guess == "right" else np.full(len(liked), 0.5)
     found = [correct(log, data, "dr", curves_of(propensities, log), clip, told).relevance for log in logs]
     seen = np.zeros(len(liked), dtype=bool)
@@ -180,7 +183,7 @@ def test_doubly_robust_is_unbiased_if_the_regression_is_right_or_nothing_is_clip
 
 def test_the_regression_of_a_query_does_not_know_its_own_clicks():
     data, liked = little(n_queries=12, seed=2)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 600, k=5, relevance=liked, exploration=0.5)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 600, k=5, relevance=liked, exploration=0.5)
     found = out_of_fold_regression(bind(log, data, propensities=THETA))
     turned = replace(log, clicks=np.where(log.query == 3, ~log.clicks, log.clicks))
     again = out_of_fold_regression(bind(turned, data, propensities=THETA))
@@ -194,7 +197,15 @@ def test_cross_fitted_doubly_robust_labels_are_right_in_expectation():
     labels = []
     for seed in range(60):
         log = tr.clicks.simulate(
-            data, data.X[:, 0], PBM.known(THETA), 150, k=5, relevance=liked, noise=0.0, exploration=0.5, seed=seed
+            data,
+            data.X[:, 0],
+            PBM.from_parameters(THETA),
+            150,
+            k=5,
+            relevance=liked,
+            noise=0.0,
+            exploration=0.5,
+            seed=seed,
         )
         curves = curves_of(THETA, log)
         labels.append(correct(log, data, "dr", curves, 0.0).relevance)
@@ -203,7 +214,7 @@ def test_cross_fitted_doubly_robust_labels_are_right_in_expectation():
 
 def test_a_relevance_of_minus_one_is_a_label_and_not_a_missing_one():
     data = RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
-    log = ClickLog.of(["q", "q"], ["x", "y"], [1, 2], [0, 1])
+    log = ClickLog.from_columns(["q", "q"], ["x", "y"], [1, 2], [0, 1])
     done = train(LinearRanker("Squared"), log, data, "affine", [[0.5, 0.25], [0.5, 0.25]])
     assert done.data.labels == pytest.approx([-1.0, 3.0])
     assert done.data.judged.all()
@@ -236,7 +247,7 @@ def clicked(collection, sessions, **options):
     learned, _, logger = collection
     depth = int(learned.queries.sizes.max())
     theta = 1 / np.arange(1.0, depth + 1)
-    return tr.clicks.simulate(learned, logger, PBM.known(theta), sessions, k=depth, **options), theta
+    return tr.clicks.simulate(learned, logger, PBM.from_parameters(theta), sessions, k=depth, **options), theta
 
 
 def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_not(collection):
@@ -278,7 +289,7 @@ def test_more_clicks_mend_noise_and_never_a_wrong_model_which_other_sessions_bet
     """Users who read from the top until they are satisfied are none whose looks depend on the position alone."""
     data, _ = little(n_queries=60, m=5, seed=0)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
-    model = PBM.known(THETA) if users == "PBM" else tr.clicks.DBN.known(0.9)
+    model = PBM.from_parameters(THETA) if users == "PBM" else tr.clicks.DBN.from_parameters(0.9)
     errors = []
     for sessions in (3_000, 60_000):
         options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2}
@@ -307,7 +318,9 @@ def rankers():
 def test_every_scorer_learns_from_labels_below_zero(ranker, correction, tmp_path):
     data, liked = little(n_queries=40, m=5, seed=3)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 3000, k=5, relevance=liked, trust=(RIGHT, WRONG))
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters(THETA), 3000, k=5, relevance=liked, trust=(RIGHT, WRONG)
+    )
     done = train(ranker, log, data, correction, TRUST)
     assert done.counts["negative"] > 0
     scores = done.ranker.predict(data)
@@ -320,7 +333,9 @@ def test_networks_learn_from_labels_below_zero():
     pytest.importorskip("torch")
     data, liked = little(n_queries=40, m=5, seed=3)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 3000, k=5, relevance=liked, trust=(RIGHT, WRONG))
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters(THETA), 3000, k=5, relevance=liked, trust=(RIGHT, WRONG)
+    )
     done = train(NeuralRanker("ListNet", epochs=20), log, data, "affine", TRUST)
     assert np.corrcoef(done.ranker.predict(data), liked)[0, 1] > 0.6
 
@@ -338,7 +353,7 @@ def test_safe_training_does_bounded_harm_where_the_propensities_are_wrong(within
     """With no less than 1/within of its exposure for any document, no users lose more than that share of their DCG."""
     data, _ = little(n_queries=60, m=5, seed=seed)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 0]))  # the logger is right already
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 6000, k=5, relevance=liked, noise=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 6000, k=5, relevance=liked, noise=0)
     wrong = THETA**4  # far too steep: what stands below seems worth more
     before = dcg_of(data.X[:, 0], data, liked)
     bold = train(LinearRanker("Squared"), log, data, "affine", wrong)
@@ -365,7 +380,7 @@ def test_trust_that_is_found_from_the_log_corrects_as_trust_that_is_known():
     data, _ = little(n_queries=40, m=5, seed=7)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
     options = {"k": 5, "relevance": liked, "trust": (RIGHT, WRONG), "exploration": 0.3}
-    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 30_000, **options)
+    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.from_parameters(THETA), 30_000, **options)
     found = train(LinearRanker("Squared"), log, data, "affine", "trust")
     assert found.curves.offset.min() < 0
     known = train(LinearRanker("Squared"), log, data, "affine", TRUST)
@@ -378,7 +393,7 @@ def test_trust_that_is_found_from_the_log_corrects_as_trust_that_is_known():
 def test_dual_learning_finds_propensities_with_the_ranker_that_is_trained():
     data, _ = little(n_queries=60, m=5, seed=7)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 20_000, k=5, relevance=liked, noise=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 20_000, k=5, relevance=liked, noise=0)
     with pytest.warns(tr.clicks.UnidentifiedWarning):  # one ranker: the features alone join positions
         done = train(LinearRanker("ListNet"), log, data, "affine", "dual")
     np.testing.assert_allclose(done.curves.slope, THETA, rtol=0.25)
@@ -388,7 +403,7 @@ def test_dual_learning_finds_propensities_with_the_ranker_that_is_trained():
 
 def test_losses_that_are_not_linear_are_refused_unless_the_approximation_is_asked_for():
     data, _ = little(20)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 500, k=5)
     for loss in (LambdaRank(), "ApproxNDCG", "Hinge"):
         with pytest.raises(DataError, match="not linear in the gains"):
             train(LinearRanker(loss), log, data, "affine", THETA)
@@ -421,7 +436,7 @@ def held(ranker, seeds, n_queries=30, sessions=600, propensities=THETA, explorat
     for seed in seeds:
         data, liked = drawn(n_queries, seed)
         options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": exploration, "seed": seed}
-        log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), sessions, **options)
+        log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), sessions, **options)
         done = tr.clicks.train(ranker, log, data, "affine", propensities)
         truth = {
             name: true_dcg(one, everything, likes) for name, one in (("affine", done.ranker), ("naive", done.naive))
@@ -465,7 +480,9 @@ def test_held_out_intervals_hold_the_truth_as_often_as_they_say(ranker, options)
 
 def test_held_out_estimates_are_those_of_rankers_trained_on_other_queries():
     data, liked = drawn(13, 0)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 400, k=5, relevance=liked, popularity=0.7)
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters(THETA), 400, k=5, relevance=liked, zipf_exponent=0.7
+    )
     done = train(LinearRanker("Squared"), log, data, "snips", THETA, folds=3)
     asked = np.unique(log.session_query)
     fold = np.full(data.n_queries, -1)
@@ -492,7 +509,7 @@ def test_held_out_estimates_are_those_of_rankers_trained_on_other_queries():
 
 def compared(gain, valid_gain=None, correction="affine"):
     data, _ = little(4)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 50, k=5)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 50, k=5)
     done = train(LinearRanker("Squared"), log, data, correction, THETA)
     gains, labels = ({} if one is None else {correction: Interval(*one, 0.95, 9, "")} for one in (gain, valid_gain))
     return replace(done, gains=gains, valid_gains=labels)
@@ -533,7 +550,7 @@ def test_a_good_ranker_in_the_log_makes_the_naive_one_the_choice():
     """Trees that debias a good ranker's log learn noise: the log that trained them says they are far better."""
     data, liked = drawn(60, 3)
     options = {"k": 5, "relevance": liked, "noise": 0.0, "seed": 3}
-    log = tr.clicks.simulate(data, data.X[:, 1] + 0.5 * data.X[:, 2], PBM.known(THETA**2), 800, **options)
+    log = tr.clicks.simulate(data, data.X[:, 1] + 0.5 * data.X[:, 2], PBM.from_parameters(THETA**2), 800, **options)
     done = train(TreeRanker("ListNet", n_trees=15, min_data_in_leaf=3), log, data, "affine", THETA**2, folds=3)
     own = [evaluate(one, log, data, propensities=THETA**2).value for one in (done.ranker, done.naive)]
     assert own[0] > own[1]
@@ -545,7 +562,7 @@ def test_a_good_ranker_in_the_log_makes_the_naive_one_the_choice():
 LOOKS = 1 / np.arange(1.0, 9.0)
 
 
-def misled(seed, power, sessions=3_000, exploration=0.02, way="shuffle", folds=5):
+def misled(seed, power, sessions=3_000, exploration=0.02, exploration_method="shuffle", folds=5):
     """Train with given propensities θ^power on the log of a good ranker that knows more than the features.
 
     Documents differ little in relevance, so too small propensities make low positions look better than high ones.
@@ -557,8 +574,15 @@ def misled(seed, power, sessions=3_000, exploration=0.02, way="shuffle", folds=5
     logger = told + 1.5 * secret + 0.3 * rng.normal(size=k * n)
     X = np.stack([told, logger], axis=1) + 0.5 * rng.normal(size=(k * n, 2))
     data = RankingData(X, np.zeros(k * n), qid=np.repeat(np.arange(n), k))
-    options = {"k": k, "relevance": liked, "noise": 0.0, "exploration": exploration, "way": way, "seed": seed}
-    log = tr.clicks.simulate(data, logger, PBM.known(LOOKS), sessions, **options)
+    options = {
+        "k": k,
+        "relevance": liked,
+        "noise": 0.0,
+        "exploration": exploration,
+        "exploration_method": exploration_method,
+        "seed": seed,
+    }
+    log = tr.clicks.simulate(data, logger, PBM.from_parameters(LOOKS), sessions, **options)
     done = train(LinearRanker("Squared"), log, data, propensities=LOOKS**power, folds=folds)
     return done, true_dcg(done.ranker, data, liked) - true_dcg(done.naive, data, liked)
 
@@ -588,9 +612,9 @@ def test_given_propensities_do_not_judge_the_ranker_that_they_trained():
     [
         {"runs": 200},
         {"runs": 200, "exploration": 0.1},
-        {"runs": 200, "exploration": 0.05, "way": "neighbors"},
+        {"runs": 200, "exploration": 0.05, "exploration_method": "neighbors"},
         {"runs": 40, "sessions": 30_000},
-        {"runs": 40, "sessions": 30_000, "exploration": 0.05, "way": "neighbors"},
+        {"runs": 40, "sessions": 30_000, "exploration": 0.05, "exploration_method": "neighbors"},
     ],
     ids=str,
 )
@@ -627,8 +651,10 @@ def test_right_propensities_and_trust_are_compared_by_held_out_propensities():
     """A bad ranker's log: the debiased ranker is better, and the held-out part shows it."""
     data, liked = drawn(200, 3)
     options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2, "seed": 3}
-    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 12_000, **options)
-    trusting = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 12_000, **options, trust=(RIGHT, WRONG))
+    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.from_parameters(THETA), 12_000, **options)
+    trusting = tr.clicks.simulate(
+        data, -data.X[:, 1], PBM.from_parameters(THETA), 12_000, **options, trust=(RIGHT, WRONG)
+    )
     given = {"phone": THETA, "desktop": THETA}
     device = np.where(log.session_query % 2, "phone", "desktop")[log.session]
     crossed = replace(log, columns={**log.columns, "device": device.astype(object)})
@@ -643,7 +669,7 @@ def test_right_propensities_and_trust_are_compared_by_held_out_propensities():
 def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tells():
     data, liked = drawn(20, 1)
     options = {"k": 5, "relevance": liked, "noise": 0.0}
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, exploration=0.5, **options)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 300, exploration=0.5, **options)
     one = train(LinearRanker("Squared"), log.select(log.session_query == 3), data, "affine", THETA, folds=5)
     assert (one.estimates, one.gains, one.choice) == ({}, {}, "naive")
     assert (
@@ -655,7 +681,7 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
     found = train(trees, log, data, "position", folds=2)
     assert found.curves is None
     assert list(found.gains) == ["position"]
-    alone = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, **options)
+    alone = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 300, **options)
     told = train(trees, alone, data, "position", folds=2)
     assert "The clicks cannot compare the models: " + told.no_comparison_reason in str(told)
     assert (
@@ -668,7 +694,7 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
 
 def test_a_log_of_one_deterministic_ranker_is_told_and_given_propensities_will_do():
     data, _ = little(20)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 500, k=5)
     with pytest.raises(DataError, match=r"No document of the log was shown at two positions.*Give propensities="):
         train(LinearRanker("Squared"), log, data)
     with pytest.raises(DataError, match="No document of the log was shown at two positions"):
@@ -695,15 +721,15 @@ def test_positions_without_propensity_and_documents_without_features_are_counted
 @pytest.mark.parametrize("propensities", [[1.0], [1, -0.5, 0.4, 0.25, 0.15], "steep", [[1] * 5] * 3, object()])
 def test_propensities_that_are_none_are_refused(propensities):
     data, _ = little(20)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5, exploration=0.5)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 500, k=5, exploration=0.5)
     with pytest.raises((DataError, UnknownNameError), match="propensities"):
         train(LinearRanker("Squared"), log, data, "affine", propensities)
 
 
 def test_other_bad_input_is_refused_in_sentences():
     data, _ = little(20)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5)
-    silent = ClickLog.of(["0", "0"], ["0", "1"], [1, 2], [0, 0])
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 500, k=5)
+    silent = ClickLog.from_columns(["0", "0"], ["0", "1"], [1, 2], [0, 0])
     for wrong, match in (
         (lambda: train(LinearRanker("Squared"), log, data, "affine", np.zeros(5)), "All propensities"),
         (lambda: train(LinearRanker("Squared"), silent, data, "affine", THETA), "clicked"),
@@ -718,7 +744,7 @@ def test_other_bad_input_is_refused_in_sentences():
     ):
         with pytest.raises((DataError, UnknownNameError), match=match):
             wrong()
-    strange = ClickLog.of(["other"], ["x"], [1], [1])
+    strange = ClickLog.from_columns(["other"], ["x"], [1], [1])
     for ids, match in ((None, "no document ids"), (data.row_names.astype(str), "same query and document ids")):
         with pytest.raises(DataError, match=match):
             train(LinearRanker("Squared"), strange, data.replace(document_ids=ids), "affine", THETA)
@@ -728,7 +754,9 @@ def test_trees_with_a_term_for_each_position_learn_both_and_keep_the_biases(tmp_
     data, _ = little(n_queries=80, m=5, seed=6)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))
     options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.3}
-    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 20_000, **options)  # the worst stands first
+    log = tr.clicks.simulate(
+        data, -data.X[:, 1], PBM.from_parameters(THETA), 20_000, **options
+    )  # the worst stands first
     done = train(TreeRanker("ListNet", n_trees=60), log, data, "position")
     scores = done.ranker.predict(data)
     assert np.corrcoef(scores, liked)[0, 1] > 0.8 > np.corrcoef(done.naive.predict(data), liked)[0, 1]
@@ -744,7 +772,9 @@ def test_trees_with_a_term_for_each_position_learn_both_and_keep_the_biases(tmp_
 
 def test_propensities_that_the_log_tells_are_divided_by_with_caution():
     data, liked = little(n_queries=20, seed=8)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 2500, k=5, relevance=liked, exploration=0.5)
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters(THETA), 2500, k=5, relevance=liked, exploration=0.5
+    )
     found = curves_of(None, log)
     assert found.least == 10 / np.sqrt(2500)
     assert found.slope[-1] < found.least
@@ -760,7 +790,7 @@ def test_propensities_that_the_log_tells_are_divided_by_with_caution():
 
 def test_rankers_are_drawn_by_what_compares_them():
     data = tr.synthetic(n_queries=30, seed=0)
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=2000, k=3)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters([1, 0.5, 0.2]), sessions=2000, k=3)
     done = tr.clicks.train(LinearRanker("Squared"), log, data, propensities=[1, 0.5, 0.2])
     assert done.compared_by == ("dcg@10", "gain")
     for by, worth in (("dcg@10", done.estimates["affine"]), ("gain", done.gains["affine"])):

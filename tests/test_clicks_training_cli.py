@@ -21,7 +21,7 @@ def files(tmp_path):
     tr.write(data, tmp_path / "train.txt")
     data = tr.read(tmp_path / "train.txt")
     theta = [1, 0.6, 0.4, 0.3]
-    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known(theta), 3000, k=4, exploration=0.2)
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters(theta), 3000, k=4, exploration=0.2)
     tr.clicks.write(log, tmp_path / "log.csv")
     np.savetxt(tmp_path / "new.scores", data.X[:, 1])
     return tmp_path, data, log, theta
@@ -54,7 +54,7 @@ def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
 def test_propensities_that_the_log_contradicts_get_an_exit_status(files):
     folder, _, _, theta = files
     data = tr.read(folder / "train.txt")
-    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known(theta), 8_000, k=4, exploration=0.5)
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters(theta), 8_000, k=4, exploration=0.5)
     tr.clicks.write(log, folder / "long.csv")
     given = ["train", folder / "long.csv", folder / "train.txt", "--system", "ListNet"]
     wrong = ["--propensities", ",".join(str(one**2) for one in theta)]

@@ -77,7 +77,7 @@ def test_what_events_count_and_what_they_do_not(tmp_path):
     assert np.isnan(log.columns["dwell"][1:]).all()
     assert log.columns["ranker"].tolist() == ["m"] * 4
     assert log.columns["time"].tolist() == [NOW / 1000] * 4
-    assert log.left_out == {
+    assert log.dropped == {
         AGAIN: 2, UNBOUGHT: 1, UNCLICKED: 1, EARLY: 1, "clicks on documents that no earlier list showed": 1,
         "events of searches that have no list": 1,
     }  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_torn_last_line_is_left_out_and_counted_wherever_it_is_torn(tmp_path):
         log = tr.clicks.read(folder)
         assert log.clicks.sum() == 1 + (length == len(whole))
         begun = len('{"application":"toprank",') <= length < len(whole)
-        assert log.left_out == ({"lines that were cut off when the service was killed": 1} if begun else {})
+        assert log.dropped == ({"lines that were cut off when the service was killed": 1} if begun else {})
     both = lines(events).encode()
     for length in range(len(lines(events[:1])), len(both)):
         (folder / "events-2.jsonl").write_bytes(both[:length])
@@ -108,7 +108,7 @@ def test_logs_of_replicas_join_and_events_may_be_of_the_others_lists(tmp_path):
     served(folder, [shown("two", ["a", "b"])], [done("click", "one", "a"), done("click", "two", "b")], "b")
     log = tr.clicks.read(folder)
     assert log.clicks.tolist() == [True, False, False, True]
-    assert log.left_out == {AGAIN: 1}
+    assert log.dropped == {AGAIN: 1}
 
 
 @pytest.mark.parametrize("place", [0, 2, 3])
@@ -148,7 +148,7 @@ def test_lists_without_a_query_are_left_out_and_counted(tmp_path):
     folder = served(tmp_path / "log", [shown("one", ["a"]), shown("two", ["a"], query=None)], [])
     log = tr.clicks.read(folder)
     assert log.n_sessions == 1
-    assert log.left_out == {"searches without a query_id or user_query": 1}
+    assert log.dropped == {"searches without a query_id or user_query": 1}
 
 
 def test_other_ubi_logs_have_values_too_and_words_are_no_numbers():
@@ -158,7 +158,7 @@ def test_other_ubi_logs_have_values_too_and_words_are_no_numbers():
     events = pa.table({"query_id": ["1", "1"], "action_name": ["purchase"] * 2, "event_attributes": attributes})
     log = tr.clicks.read((queries, events), values={"purchase": "value"})
     assert log.columns["value"].tolist() == [3, 0]
-    assert log.left_out[NO_NUMBER] == 1
+    assert log.dropped[NO_NUMBER] == 1
     assert "value" not in tr.clicks.read((queries, events)).columns
     with pytest.raises(UnknownNameError, match="kiss"):
         tr.clicks.read((queries, events), values="kiss=1")
@@ -252,7 +252,7 @@ def test_returns_take_away_what_was_bought_and_no_more(events, values, worth, le
     done = {"query_id": ["1"] * len(events), "action_name": [name for name, _ in events]}
     log = tr.clicks.read((queries, pa.table({**done, "event_attributes": attributes})), values=values)
     assert log.columns["value"].tolist() == [worth, 0.0]
-    assert {words for words in log.left_out if words != UNCLICKED} == ({left} if left else set())
+    assert {words for words in log.dropped if words != UNCLICKED} == ({left} if left else set())
 
 
 # ---- estimates ----
@@ -269,7 +269,8 @@ def shop():
 
     def log(sessions, seed, **options):
         made = tr.clicks.simulate(
-            data, data.X[:, 0], tr.clicks.PBM.known(looks), sessions, k=6, noise=0, relevance=liked, seed=seed,
+            data, data.X[:, 0], tr.clicks.PBM.from_parameters(looks), sessions,
+            k=6, noise=0, relevance=liked, seed=seed,
             **options,
         )  # fmt: skip
         draw = np.random.default_rng(seed + 10_000)
@@ -316,7 +317,7 @@ def test_a_ranker_trained_on_values_brings_more_than_one_trained_on_clicks():
     liked = 1 / (1 + np.exp(-data.X[:, 1]))
     price = np.exp(1.2 * data.X[:, 2])
     made = tr.clicks.simulate(
-        data, data.X[:, 0], tr.clicks.PBM.known(looks), 20_000, k=8, noise=0, relevance=liked, exploration=0.2
+        data, data.X[:, 0], tr.clicks.PBM.from_parameters(looks), 20_000, k=8, noise=0, relevance=liked, exploration=0.2
     )
     row = made.rows(data)[made.pair]
     bought = made.clicks & (rng.random(made.n_impressions) < 0.5)
@@ -375,7 +376,8 @@ def test_intervals_of_heavy_tailed_values_are_not_far_too_short(estimator):
         rng = np.random.default_rng(run)
         price, liked = rng.lognormal(0.0, 1.0, data.n_documents), np.full(data.n_documents, 0.4)
         made = tr.clicks.simulate(
-            data, data.X[:, 0], tr.clicks.PBM.known(looks), 3_000, k=6, noise=0, relevance=liked, exploration=0.5,
+            data, data.X[:, 0], tr.clicks.PBM.from_parameters(looks), 3_000,
+            k=6, noise=0, relevance=liked, exploration=0.5,
             seed=run,
         )  # fmt: skip
         value = np.where(made.clicks, price[made.rows(data)[made.pair]], 0.0)

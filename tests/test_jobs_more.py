@@ -116,12 +116,12 @@ class BoundLopsided(BoundLoss):
         super().__init__(judgments)
         self.harm, self.labels, self.weights = harm, judgments.labels, judgments.weights
 
-    def judge(self, block, scores, grad, want):
+    def evaluate_block(self, block, scores, grad, requested):
         error = scores - self.labels[block.rows]
         cost = np.where(error > 0, self.harm, 1.0) * self.weights[block.rows]
-        bend = 2 * cost * block.spread(block.scale)
+        bend = 2 * cost * block.broadcast(block.scale)
         grad[:] = bend * error
-        return block.sum(cost * error**2), Diagonal(bend) if want.curvature else None
+        return block.sum(cost * error**2), Diagonal(bend) if requested.curvature else None
 
 
 NETWORK = {"hidden": (16,), "epochs": 20, "batch_documents": 64, "learning_rate": 0.02, "dropout": 0.0, "device": "cpu"}

@@ -109,7 +109,9 @@ def clicked_data():
     sessions = [SIZE * query + rng.permutation(SIZE) for _ in range(20) for query in range(data.n_queries)]
     shown = np.concatenate(sessions)
     ranks = np.tile(np.arange(1, SIZE + 1), len(sessions))
-    log = tr.clicks.ClickLog.of(data.qid[shown].astype(str), shown.astype(str), ranks, data.labels[shown] == 1)
+    log = tr.clicks.ClickLog.from_columns(
+        data.qid[shown].astype(str), shown.astype(str), ranks, data.labels[shown] == 1
+    )
     return data.replace(document_ids=np.arange(data.n_documents).astype(str)), log
 
 

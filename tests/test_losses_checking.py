@@ -46,10 +46,10 @@ class BoundToy(BoundLoss):
         self.fault, self.loose, self.labels, self.weights = toy.fault, toy.loose, judgments.labels, weights
         self.weighted = judgments.document_weights is not None
 
-    def judge(self, block, scores, grad, want):
+    def evaluate_block(self, block, scores, grad, requested):
         if self.fault == "raises when asked":
             raise KeyError("lost")
-        rows, scale = block.rows, block.spread(block.scale)
+        rows, scale = block.rows, block.broadcast(block.scale)
         if self.fault == "counts rows from the front":
             rows = slice(0, len(scores))
         error, weights = scores - self.labels[rows], self.weights[rows]
@@ -86,7 +86,7 @@ class BoundToy(BoundLoss):
             diagonal = 2 * diagonal
         if self.fault in ("not symmetric", "other diagonal", "couples queries"):
             return values, Odd(self.fault, diagonal)
-        return values, Diagonal(diagonal) if want.curvature and self.fault != "no curvature" else None
+        return values, Diagonal(diagonal) if requested.curvature and self.fault != "no curvature" else None
 
 
 class Odd(Curvature):
@@ -153,7 +153,9 @@ def test_rankers_refuse_a_loss_without_a_number_for_each_query(ranker, options, 
     data = tr.synthetic(n_queries=8, n_documents=4, n_features=2, seed=0)
     if issubclass(ranker, tr.NeuralRanker):
         pytest.importorskip("torch")
-    with pytest.raises(DataError, match=r"`judge` of BoundToy was asked for 2 queries and returned .* number for each"):
+    with pytest.raises(
+        DataError, match=r"`evaluate_block` of BoundToy was asked for 2 queries and returned .* number for each"
+    ):
         ranker(Toy(fault), **options).fit(data)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import plain_metrics as plain
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.base import Want
+from toprank.losses.base import Requested
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 
 METRICS = {
@@ -212,7 +212,7 @@ def test_a_block_knows_its_place_in_the_data(loss):
     labels, scores, weights = rng.integers(0, 4, 15), rng.standard_normal(15), rng.uniform(0.5, 2.0, 15)
     alone = loss.on(labels[4:], Queries([0, 5, 11]), document_weights=weights[4:]).at(scores[4:])
     together, grad = loss.on(labels, queries, document_weights=weights), np.empty(11)
-    assert np.mean(together.judge(together.cut(1, 3), scores[4:], grad, Want())[0]) == pytest.approx(
+    assert np.mean(together.evaluate_block(together.slice(1, 3), scores[4:], grad, Requested())[0]) == pytest.approx(
         alone.value, rel=1e-12
     )
     np.testing.assert_allclose(3 * grad, 2 * alone.grad, rtol=1e-11, atol=1e-14)

@@ -518,3 +518,9 @@ def test_negative_labels_have_no_exponential_gain(loss):
 def test_labels_that_overflow_are_refused(loss, label, words):
     with pytest.raises(DataError, match=words):
         value(loss, [label, 0], [0.0, 0.0])
+
+
+def test_weighted_softmax_is_another_name_of_multicategory():
+    assert losses.WeightedSoftmax is losses.Multicategory
+    assert losses.make("weighted-softmax", gain="linear") == losses.Multicategory(gain="linear")
+    assert "WeightedSoftmax" not in losses.names()

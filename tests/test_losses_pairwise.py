@@ -14,7 +14,7 @@ from toprank import kernels
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.pairwise import (
-    MANY_PAIRS,
+    MAX_PAIRS_PER_DOCUMENT,
     Exponential,
     Hinge,
     Logistic,
@@ -85,7 +85,9 @@ def test_long_queries(family, pair_weight, kind):
     labels = (
         rng.integers(0, 5, n).astype(float) if kind == "few grades" else rng.permutation(n) / 64.0
     )  # exact, also at kinks
-    assert (PairFrame.of(labels, queries, np.ones(n)).pairs >= MANY_PAIRS * queries.sizes).tolist() == [
+    assert (
+        PairFrame.from_labels(labels, queries, np.ones(n)).pairs >= MAX_PAIRS_PER_DOCUMENT * queries.sizes
+    ).tolist() == [
         False,
         False,
         True,
@@ -125,7 +127,7 @@ def test_exponential_goes_on_as_its_tangent():
 
 def sweep_and_plain(kind, scores, labels, weights, by_difference):
     """(mean over pairs, slopes) of one query by the sweep and by the loop over pairs."""
-    frame = PairFrame.of(labels, Queries([0, len(labels)]), weights)
+    frame = PairFrame.from_labels(labels, Queries([0, len(labels)]), weights)
     s, results = scores[frame.order], []
     of_labels = np.array([0, len(s)]), frame.begin, frame.end, frame.labels, frame.weights, frame.pairs
     for many_pairs in (0.0, math.inf):

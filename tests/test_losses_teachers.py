@@ -18,8 +18,8 @@ from toprank.data.hashes import id_hashes
 from toprank.errors import DataError
 from toprank.losses import CalibratedSoftmax, Gumbel, Mix, Multicategory, UniqueSoftmax
 from toprank.losses.base import BoundLoss, Diagonal, Judgments, Loss, Traits
-from toprank.losses.chance import Chance
 from toprank.losses.composed import reseeded
+from toprank.losses.random_stream import RandomStream
 
 SIZES = (6, 1, 9, 2)
 QUERIES = tr.Queries.from_sizes(SIZES)
@@ -126,8 +126,8 @@ def test_temperatures_are_positive_and_shares_between_zero_and_one():
             with pytest.raises(DataError, match=f"{name}'s temperature must be a positive number"):
                 losses.make(name, temperature=wrong)
     for wrong in (-0.1, 1.1, "half"):
-        with pytest.raises(DataError, match="Mix's share must be a number of at least 0 and at most 1"):
-            Mix(share=wrong)
+        with pytest.raises(DataError, match="Mix's weight must be a number of at least 0 and at most 1"):
+            Mix(weight=wrong)
     with pytest.raises(DataError, match="Gumbel's samples"):
         Gumbel(samples=0)
     for around in (Mix, Gumbel):
@@ -159,12 +159,12 @@ def test_students_learn_from_queries_that_nobody_judged(taught, kind, loss):
     some = taught.replace(labels=np.where(np.arange(taught.n_documents) % 3 == 0, np.nan, taught.labels))
     np.testing.assert_array_equal(scores, type(ranker)(**ranker.get_params()).fit(unjudged).predict(taught))
     with pytest.raises(DataError, match="documents are not judged"):
-        type(ranker)(**ranker.get_params() | {"loss": Mix(loss, "ListNet", share=0.5)}).fit(some)
+        type(ranker)(**ranker.get_params() | {"loss": Mix(loss, "ListNet", weight=0.5)}).fit(some)
     for by_grades in (tr.ExpectedGainRanker(loss), tr.TreeRanker(loss, outputs="grades")):
         with pytest.raises(DataError, match="documents are not judged"):
             by_grades.fit(some)
     if kind == "linear":  # a share of 1 reads no label, and is the loss itself
-        alone = tr.LinearRanker(Mix(loss, "ListNet", share=1.0), l2=1e-4).fit(some)
+        alone = tr.LinearRanker(Mix(loss, "ListNet", weight=1.0), l2=1e-4).fit(some)
         np.testing.assert_allclose(alone.predict(taught), scores, atol=1e-4)
 
 
@@ -212,7 +212,7 @@ def test_a_teacher_is_named_on_the_command_line(taught, tmp_path, monkeypatch):
     ranker = tr.load("m.toprank")
     expected = tr.systems.make("Distilled").fit(taught)
     np.testing.assert_allclose(ranker.predict(taught), expected.predict(taught), rtol=1e-9)
-    assert ranker.loss == Mix("SoftmaxKL", "ListNet", share=1.0)
+    assert ranker.loss == Mix("SoftmaxKL", "ListNet", weight=1.0)
     assert "mono" not in ranker.feature_names_in_
 
 
@@ -224,7 +224,7 @@ def test_a_mix_is_the_weighted_mean_of_its_losses():
     more = {"teacher": t, "document_weights": w, "query_weights": [1.0, 0.0, 2.0, 0.5]}
     first, second = losses.SoftLogistic(2.0), losses.ListNet(alpha=0.5)
     one, two = (loss.on(labels, QUERIES, **more).at(s, curvature=True) for loss in (first, second))
-    mix = Mix(first, second, share=0.3).on(labels, QUERIES, **more).at(s, curvature=True)
+    mix = Mix(first, second, weight=0.3).on(labels, QUERIES, **more).at(s, curvature=True)
     assert mix.value == pytest.approx(0.3 * one.value + 0.7 * two.value, rel=1e-12)
     np.testing.assert_allclose(mix.grad, 0.3 * one.grad + 0.7 * two.grad, atol=1e-15)
     V = np.random.default_rng(0).normal(size=(len(s), 2))
@@ -274,9 +274,9 @@ class Growth(Loss):
 
 
 class BoundGrowth(BoundLoss):
-    def judge(self, block, scores, grad, want):
-        grad[:] = np.exp(scores) * block.spread(block.scale)
-        return block.sum(np.exp(scores)), Diagonal(grad) if want.curvature else None
+    def evaluate_block(self, block, scores, grad, requested):
+        grad[:] = np.exp(scores) * block.broadcast(block.scale)
+        return block.sum(np.exp(scores)), Diagonal(grad) if requested.curvature else None
 
 
 def test_a_curvature_may_hold_on_to_the_gradient_that_its_loss_has_filled():
@@ -292,7 +292,9 @@ def test_noisy_orders_come_as_often_as_plackett_and_luce_say():
     scores, draws = np.array([0.7, -0.4, 0.1]), 100_000
     queries = tr.Queries.from_sizes([3] * draws)
     noise = np.empty(3 * draws)
-    kernels.gumbel_noise(queries.offsets, Chance.of(Judgments(np.zeros(3 * draws), queries), 0).keys, 0, noise)
+    kernels.gumbel_noise(
+        queries.offsets, RandomStream.from_judgments(Judgments(np.zeros(3 * draws), queries), 0).keys, 0, noise
+    )
     first_two = np.argsort(-(noise.reshape(-1, 3) + scores), axis=1)[:, :2]
     p = softmax(scores)
     for a in range(3):
@@ -318,10 +320,10 @@ def test_what_draws_inside_draws_apart_from_the_samples():
 def test_each_round_has_noise_of_its_own():
     labels, s, _, _ = drawn(11)
     bound = Gumbel("ListNet").on(labels, QUERIES)
-    assert bound.at(s, draw=0).value == bound.at(s).value == bound.drawn(0).at(s).value
+    assert bound.at(s, draw=0).value == bound.at(s).value == bound.resampled(0).at(s).value
     assert len({bound.at(s, draw=draw).value for draw in range(5)}) == 5
     inner = Gumbel(losses.YetiRank(), samples=1).on(labels, QUERIES)  # what is inside draws anew, too
-    assert inner.drawn(3).inner.chance.draw == 3
+    assert inner.resampled(3).inner.chance.draw == 3
     with pytest.raises(DataError, match="draw must be a whole number of at least 0"):
         bound.at(s, draw=-1)
     with pytest.raises(DataError, match="draw"):
@@ -338,9 +340,12 @@ def test_epochs_reseed_whatever_is_inside():
 
 
 def test_losses_in_losses_go_through_a_model_file(taught, tmp_path):
-    loss = Mix(Gumbel("ListMLE", samples=2), losses.SoftmaxKL(2.0), share=0.25)
+    loss = Mix(Gumbel("ListMLE", samples=2), losses.SoftmaxKL(2.0), weight=0.25)
     tr.LinearRanker(loss).fit(taught).save(tmp_path / "m.toprank")
     assert tr.load(tmp_path / "m.toprank").loss == loss
+    spec = losses.to_spec(loss)
+    assert spec["share"] == 0.25 and "weight" not in spec  # files keep the first spelling of the parameter
+    assert losses.from_spec(spec) == loss
     with pytest.raises(DataError):
         losses.from_spec({"name": "Mix", "first": {"alpha": 1.0}})
     with pytest.raises(DataError):

@@ -141,10 +141,10 @@ def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
     queries, offsets = problem.queries, torch.tensor(problem.queries.offsets.copy())
     frame = room.Frame(labels, offsets)
     whole = gpu_loss(loss)(frame)
-    _, grad = whole.judge(scores, frame.part, whole.columns)
+    _, grad = whole.evaluate(scores, frame.part, whole.columns)
     chosen, n = range(len(queries) - 1, -1, -6), queries.n_documents  # each costs a run of the interpreter
     rows = np.concatenate([np.arange(*queries.offsets[q : q + 2]) for q in chosen])
-    expected = sum(whole.judge(*alone(whole, scores, queries, q))[0] for q in chosen)
+    expected = sum(whole.evaluate(*alone(whole, scores, queries, q))[0] for q in chosen)
     ends = np.cumsum([0, *(queries.sizes[q] for q in chosen)])
     spare = torch.tensor([*rows, 0, 0, 0])
     part = room.BatchPart(
@@ -153,7 +153,7 @@ def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
         len(spare),
         int(queries.sizes.max()),
     )
-    found, slopes = whole.judge(scores[spare], part, whole.take(spare))
+    found, slopes = whole.evaluate(scores[spare], part, whole.take(spare))
     assert n == len(grad)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(slopes[: len(rows)], grad[rows], rtol=1e-10, atol=1e-12)

@@ -177,12 +177,14 @@ def test_a_draw_hangs_on_seed_draw_and_query_id_alone():
     kept = np.arange(39, -1, -3)  # some of the queries, in another order
     part = data.select(kept)
     rows = np.concatenate([np.arange(*data.queries.offsets[q : q + 2]) for q in kept])
-    apart = loss.bound_to(Judgments.of(part, total_weight=40.0)).at(scores[rows])  # as a worker of a cluster has it
+    apart = loss.bound_to(Judgments.from_data(part, total_weight=40.0)).at(
+        scores[rows]
+    )  # as a worker of a cluster has it
     np.testing.assert_array_equal(apart.grad, one.grad[rows])
     for other in (whole.at(scores, draw=1), YetiRank(permutations=3, seed=1).on(data.labels, data.queries).at(scores)):
         assert not np.array_equal(other.grad, one.grad)
     np.testing.assert_array_equal(whole.at(scores, draw=0).grad, one.grad)
-    np.testing.assert_array_equal(whole.drawn(4).at(scores).grad, whole.at(scores, draw=4).grad)
+    np.testing.assert_array_equal(whole.resampled(4).at(scores).grad, whole.at(scores, draw=4).grad)
 
 
 def test_the_order_of_rows_makes_no_difference_in_distribution():
@@ -202,7 +204,7 @@ def test_the_order_of_rows_makes_no_difference_in_distribution():
 def test_pairs_stay_as_they_are_along_a_line_search():
     """At a draw that goes by given scores the loss is one smooth convex function: its gradient is its derivative."""
     data, scores = some_data()
-    bound = YetiRank(permutations=2).on(data.labels, data.queries).drawn(7, scores)
+    bound = YetiRank(permutations=2).on(data.labels, data.queries).resampled(7, scores)
     direction, step = np.random.default_rng(1).normal(size=len(scores)), 1e-5
     for t in (0.0, 0.5, 3.0):
         here = bound.at(scores + t * direction, curvature=True)
@@ -228,7 +230,7 @@ def test_every_round_and_iteration_draws_anew(monkeypatch):
     from toprank.losses import yetirank
 
     seen = []
-    plain = yetirank._BoundYetiRank.drawn
+    plain = yetirank._BoundYetiRank.resampled
 
     def noting(self, draw, scores=None):
         seen.append((draw, scores is not None))

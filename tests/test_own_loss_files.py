@@ -31,11 +31,11 @@ class _Bound(BoundLoss):
         super().__init__(judgments)
         self.loss, self.labels, self.weights = loss, judgments.labels, judgments.weights
 
-    def judge(self, block, scores, grad, want):
+    def evaluate_block(self, block, scores, grad, requested):
         error, weights = scores - self.labels[block.rows], self.weights[block.rows]
-        bend = 2 * weights * block.spread(block.scale)
+        bend = 2 * weights * block.broadcast(block.scale)
         grad[:] = bend * error
-        return block.sum(weights * self.loss.of(error)), Diagonal(bend) if want.curvature else None
+        return block.sum(weights * self.loss.of(error)), Diagonal(bend) if requested.curvature else None
 
 
 RANKERS = {

@@ -159,7 +159,7 @@ def test_trees_on_a_cluster(files):
 def test_learning_from_clicks_by_command(tmp_path):
     data = tr.synthetic(n_queries=40, seed=0)
     tr.write(data, tmp_path / "data.txt")
-    users = tr.clicks.PBM.known([1, 0.5, 0.3])
+    users = tr.clicks.PBM.from_parameters([1, 0.5, 0.3])
     log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=2_000, k=3, exploration=0.5, order="source")
     tr.clicks.write(log, tmp_path / "log.csv")
     given = ["clicks", "train", tmp_path / "log.csv", tmp_path / "data.txt", "-o", tmp_path / "m.toprank", "--quiet"]

@@ -209,10 +209,10 @@ class _Parabola(losses.BoundLoss):
         super().__init__(losses.Judgments(target, queries))
         self.target, self.claimed = target, claimed
 
-    def judge(self, block, scores, grad, want):
+    def evaluate_block(self, block, scores, grad, requested):
         off = scores - self.target[block.rows]
-        grad[:] = off * block.spread(block.scale)
-        return block.sum(0.5 * off**2), Diagonal(self.claimed * block.spread(block.scale))
+        grad[:] = off * block.broadcast(block.scale)
+        return block.sum(0.5 * off**2), Diagonal(self.claimed * block.broadcast(block.scale))
 
 
 @pytest.mark.parametrize("claimed", [1.0, 3.0, 24.0])

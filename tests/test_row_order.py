@@ -109,9 +109,11 @@ def test_predictions_of_data_lie_as_x_and_those_of_frames_as_the_frame(fitted, n
 
 def doors(scores, data, **order):
     """What every function that takes scores says of them, as numbers that do not depend on the order of rows."""
-    log = tr.clicks.simulate(data, scores, tr.clicks.PBM.known([1, 0.5]), sessions=40, k=2, noise=0, **order)
+    log = tr.clicks.simulate(data, scores, tr.clicks.PBM.from_parameters([1, 0.5]), sessions=40, k=2, noise=0, **order)
     shown = log.document_ids[log.pair]
-    known = tr.clicks.simulate(DATA_LOGGED, FRAME.f2, tr.clicks.PBM.known([1, 0.5]), sessions=300, k=2, noise=0)
+    known = tr.clicks.simulate(
+        DATA_LOGGED, FRAME.f2, tr.clicks.PBM.from_parameters([1, 0.5]), sessions=300, k=2, noise=0
+    )
     estimate = tr.clicks.evaluate(scores, known, data, "dcg@2", propensities=[1, 0.5], **order).value
     lists = tr.clicks.interleave(scores, scores, data, 20, k=3, **order)
     run = run_of(scores, data, **order)
@@ -168,11 +170,11 @@ def test_shuffled_rows_give_the_same_numbers_at_every_door(reset):
 
 def test_scores_whose_order_nothing_tells_are_refused_at_every_door(fitted):
     frame, data = a_shuffle()
-    log = tr.clicks.simulate(data, frame.score, tr.clicks.PBM.known([1, 0.5]), sessions=20, k=2)
+    log = tr.clicks.simulate(data, frame.score, tr.clicks.PBM.from_parameters([1, 0.5]), sessions=20, k=2)
     scores = fitted["linear"].predict(data)
     plain = [frame.score.to_numpy(), frame.score.tolist(), pl.Series(frame.score), data.X[:, 0], data.labels]
     derived = [scores * 2, scores.copy(), scores[:], fitted["linear"].predict(data.select(range(12)))]
-    users = tr.clicks.PBM.known([1, 0.5])
+    users = tr.clicks.PBM.from_parameters([1, 0.5])
     for one in plain + derived:
         for call in (
             lambda s: tr.evaluate(s, data),

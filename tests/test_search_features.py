@@ -232,7 +232,7 @@ def test_learning_from_clicks(judged, tmp_path):
                 )
             )
     query, document, position, click, session = zip(*rows, strict=True)
-    log = ClickLog.of(query, document, position, click, session)
+    log = ClickLog.from_columns(query, document, position, click, session)
     trained = index.train_on_clicks(log, correction="ips")
     assert trained.queries == 24
     hits = [{hit.id for hit in index.search(words, 2)} for words in queries.values()]
@@ -365,7 +365,7 @@ def test_what_clicks_taught_says_what_they_cannot(judged):
         for session in range(20)
         for hit in index.search(text, 3, rerank=False)
     ]
-    trained = index.train_on_clicks(ClickLog.of(*zip(*rows, strict=True)), propensities=[1.0, 0.5, 0.3])
+    trained = index.train_on_clicks(ClickLog.from_columns(*zip(*rows, strict=True)), propensities=[1.0, 0.5, 0.3])
     assert "nan" not in str(trained)
     assert "never shown" in str(trained)
     assert trained.to_dict()["pool_recall"] is None
@@ -375,7 +375,7 @@ def test_what_clicks_taught_says_what_they_cannot(judged):
 
 def shown_log(index, queries, deep, sessions=20, learned=False):
     """Lists of the first stage, with clicks that tell positions apart."""
-    return ClickLog.of(*zip(*(
+    return ClickLog.from_columns(*zip(*(
         (text, hit.id, hit.rank, (session + hit.rank) % 3 == 0, f"{place}-{session}")
         for place, text in enumerate(queries)
         for session in range(sessions)
@@ -398,7 +398,7 @@ def test_clicks_rank_as_deep_as_the_log_has_shown(judged, tmp_path):
     assert "none below rank 4" in str(trained)
     assert len(index.search(words[0], k=2).rows) == whole
     with pytest.raises(DataError, match="is it a log of this index"):
-        index.train_on_clicks(ClickLog.of([words[0]] * 2, ["x", "y"], [1, 2], [1, 0]), propensities=looks)
+        index.train_on_clicks(ClickLog.from_columns([words[0]] * 2, ["x", "y"], [1, 2], [1, 0]), propensities=looks)
 
 
 def test_the_pool_of_a_training_is_that_of_later_searches(judged, tmp_path):

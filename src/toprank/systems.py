@@ -219,7 +219,7 @@ SYSTEMS |= {
     for name, loss, source, idea, options in _NETWORKS
 }
 _HINTON = "Hinton, Vinyals & Dean 2015"
-_SHARES = {"share": (1.0, 0.75, 0.5, 0.25)}
+_WEIGHTS = {"weight": (1.0, 0.75, 0.5, 0.25)}
 for _name, _ranker, _idea, _grid in (
     ("Distilled", "LinearRanker", "a linear ranker that learns from a teacher's scores", _SHORT_PATH),
     ("Distilled-trees", "TreeRanker", "trees that learn from a teacher's scores", _LEAVES),
@@ -227,7 +227,7 @@ for _name, _ranker, _idea, _grid in (
 ):
     # The teacher alone by default, as where nothing is judged; a search weighs it against ListNet on the labels.
     SYSTEMS[_name] = System(
-        _name, _ranker, "Mix", _HINTON, _idea, options={"share": 1.0}, grid={**_SHARES, **_grid}
+        _name, _ranker, "Mix", _HINTON, _idea, options={"weight": 1.0}, grid={**_WEIGHTS, **_grid}
     )  # fmt: skip
 DEFAULT = "OWPC-constant"
 """What `toprank train` trains where nobody names a system and there is too little to choose by: untuned, it wins as

@@ -93,8 +93,9 @@ class Fitting:
     click_model: Annotated[str, typer.Option(help=_MODELS)] = "PBM"
     holdout: Annotated[float, typer.Option(help="Share of sessions, above 0 and below 1, to judge the model by.")] = 0.2
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False
-    skip_doubled: Annotated[
-        bool, typer.Option("--skip-doubled", help="Leave out sessions with several documents at one position.")
+    drop_duplicate_positions: Annotated[
+        bool,
+        typer.Option("--drop-duplicate-positions", help="Leave out sessions with several documents at one position."),
     ] = False
     prior: Annotated[
         str | None,
@@ -140,9 +141,10 @@ def fit(
     kind, seed = model_named(fitting.click_model), running.seed
     prior_counts = None if fitting.prior is None else _prior(fitting.prior)
     click_log = read_log(log, columns)
-    if fitting.skip_doubled and click_log.doubled.any():
-        common.say(f"{int(click_log.doubled.sum()):,} sessions are left out: several documents at one position.")
-        click_log = click_log.select(~click_log.doubled)
+    if fitting.drop_duplicate_positions and click_log.has_duplicate_positions.any():
+        dropped = int(click_log.has_duplicate_positions.sum())
+        common.say(f"{dropped:,} sessions with several documents at one position are dropped.")
+        click_log = click_log.select(~click_log.has_duplicate_positions)
     kinds = list(MODELS.values()) if fitting.compare else list(dict.fromkeys([kind, *RATES]))
     with common.progress("Fitting …"):
         models = [each(prior=prior_counts) for each in kinds]
@@ -220,14 +222,14 @@ class Users:
         typer.Option(help="P(click | looked at, not liked) by position, such as 0.4,0.3,0.2, instead of --noise."),
     ] = None
     exploration: Annotated[float, typer.Option(help="Share of sessions with an altered list.")] = 0.0
-    way: Annotated[
+    exploration_method: Annotated[
         str,
         typer.Option(help="How lists are altered: shuffle; swap the first with another; or swap two neighbors."),
     ] = "shuffle"
-    popularity: Annotated[float, typer.Option(help="Query i is asked in proportion to 1 / i^popularity.")] = 0.0
-    disagreement: Annotated[float, typer.Option(help="Share of relevance shuffled among the documents of a query.")] = (
-        0.0
-    )
+    zipf_exponent: Annotated[float, typer.Option(help="Query i is asked in proportion to 1 / i^zipf_exponent.")] = 0.0
+    relevance_shuffle: Annotated[
+        float, typer.Option(help="Share of relevance shuffled among the documents of a query.")
+    ] = 0.0
 
 
 def simulate(
@@ -268,8 +270,9 @@ def simulate(
     with common.progress("Simulating …"):
         log = simulated(
             documents, rankings, model, users.sessions, k=users.k, noise=users.noise, exploration=users.exploration,
-            trust=None if believed is None else ([1.0] * len(believed), believed), way=cast(Any, users.way),
-            popularity=users.popularity, disagreement=users.disagreement, seed=seed, order="source",
+            trust=None if believed is None else ([1.0] * len(believed), believed),
+            exploration_method=cast(Any, users.exploration_method),
+            zipf_exponent=users.zipf_exponent, relevance_shuffle=users.relevance_shuffle, seed=seed, order="source",
         )  # fmt: skip
     write(log, output)
     common.say(f"{output}: {log}")
@@ -289,16 +292,16 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
         if len(looked) < k:
             raise typer.BadParameter(f"--examination gives {len(looked)} positions, and --k {k}; give one for each.")
         below = [[looked[place - click] if click <= place else 0.0 for click in range(k + 1)] for place in range(k)]
-        return PBM.known(looked) if kind is PBM else UBM.known(below)
+        return PBM.from_parameters(looked) if kind is PBM else UBM.from_parameters(below)
     if kind is SDBN or kind is Cascade:
         return kind()
     numbers = _probabilities(continuation, "--continuation") if continuation else []
     if kind is DBN and len(numbers) <= 1:
-        return DBN.known(*numbers)
+        return DBN.from_parameters(*numbers)
     if kind is DCM and len(numbers) >= k:
-        return DCM.known(numbers)
+        return DCM.from_parameters(numbers)
     if kind is CCM and len(numbers) == 3:
-        return CCM.known(numbers)
+        return CCM.from_parameters(numbers)
     wanted = {DBN: "one number", DCM: f"{k} numbers, one for each position", CCM: "three numbers"}
     if kind not in wanted:
         raise typer.BadParameter(f"--click-model takes PBM, UBM, Cascade, DCM, SDBN, DBN or CCM, not {kind.__name__}.")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toprank.clicks.log import DEEPEST, TOLD_AGAIN, Array, ClickLog, Numbered, first_odd, numbered
+from toprank.clicks.log import DUPLICATE_IMPRESSIONS, MAX_POSITION, Array, ClickLog, Numbered, first_odd, numbered
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import positions_within
 from toprank.errors import DataError, Remedy
@@ -26,7 +26,7 @@ def from_columns(
     session: npt.ArrayLike | None,
     columns: Mapping[str, npt.ArrayLike],
 ) -> ClickLog:
-    """Return the log of impressions, one row each; see `ClickLog.of` for the rules."""
+    """Return the log of impressions, one row each; see `ClickLog.from_columns` for the rules."""
     places = positions_of(position)
     n = len(places)
     return assembled(
@@ -46,12 +46,14 @@ def assembled(
     places: IntArray,
     clicks: npt.NDArray[np.bool_],
     columns: Mapping[str, Array],
-    left_out: Mapping[str, int] | None = None,
+    dropped: Mapping[str, int] | None = None,
 ) -> ClickLog:
-    """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
-    n, counts = len(places), dict(left_out or {})
-    if places.max(initial=0) > DEEPEST:
-        raise DataError(f"A list has {places.max():,} documents, but at most {DEEPEST:,} are read; leave out the rest.")
+    """The log of impressions that are numbered, whatever their order; see `ClickLog.from_columns` for the rules."""
+    n, counts = len(places), dict(dropped or {})
+    if places.max(initial=0) > MAX_POSITION:
+        raise DataError(
+            f"A list has {places.max():,} documents, but at most {MAX_POSITION:,} are read; leave out the rest."
+        )
     if session is None:
         begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
         session_of: IntArray = np.cumsum(begins, dtype=np.int64) - 1
@@ -75,7 +77,7 @@ def assembled(
             {k: column[first] for k, column in columns.items()},
         )
         pair = pair._replace(number=pair.number[first])
-        counts[TOLD_AGAIN] = int(repeated.sum())
+        counts[DUPLICATE_IMPRESSIONS] = int(repeated.sum())
     starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
     pair_query = pair.ids // max(len(document.ids), 1)
     query_of = pair_query[pair.number]
@@ -91,7 +93,7 @@ def assembled(
         clicks=clicks,
         columns=columns,
         session_ids=None if session is None else session.ids[session_of[starts]],
-        left_out=counts,
+        dropped=counts,
     )
 
 
@@ -163,13 +165,13 @@ def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -
         numbers = array if whole else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"Positions must be whole numbers from 1: {problem}.") from None
-    fine = (numbers >= first) & (numbers < first + DEEPEST)
+    fine = (numbers >= first) & (numbers < first + MAX_POSITION)
     bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
     if len(bad):
         others = f", and {len(bad) - 1:,} later rows have positions out of range too" if len(bad) > 1 else ""
         raise DataError(
             f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}: positions "
-            f"are whole numbers from {first} to {first + DEEPEST - 1:,}. Leave out rows that were not in a list.",
+            f"are whole numbers from {first} to {first + MAX_POSITION - 1:,}. Leave out rows that were not in a list.",
             remedy=_FROM_ZERO if first and (numbers == 0).any() else "",
         )
     return numbers.astype(np.int64) + (1 - first)

@@ -111,7 +111,7 @@ def check_cascade(question: ReadersQuestion) -> CascadeCheck | None:
     """
     evidence, ranks, k, reward, confidence, seed, context = question
     log = evidence.log
-    single_lists = log.select(~log.doubled) if log.doubled.any() else log
+    single_lists = log.select(~log.has_duplicate_positions) if log.has_duplicate_positions.any() else log
     compared = _compared(some_queries(single_lists, _SESSIONS, seed), context, confidence, seed)
     if not compared:
         return None
@@ -161,8 +161,8 @@ def _brought(
         rows = rows[np.lexsort((rank[rows], query[rows]))]
         session = np.cumsum(in_log)[query[rows]] - 1
         qids = np.asarray(data.qids)[query[rows]]
-        shown = ClickLog.of(qids, names[rows], rank[rows], np.zeros(len(rows)), session=session, row=rows)
-        clicked = model.chances(shown, given=False)
+        shown = ClickLog.from_columns(qids, names[rows], rank[rows], np.zeros(len(rows)), session=session, row=rows)
+        clicked = model.click_probabilities(shown, conditional=False)
         if worth is not None:
             clicked = clicked * worth[shown.columns["row"]]
         row_query = query[shown.columns["row"]]

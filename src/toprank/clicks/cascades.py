@@ -31,7 +31,7 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ClickModel, by_rank, check_depth
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 
-_SESSIONS = 1 << 14  # that a thread takes at a time, where their sums belong to the pairs of whole queries
+_SESSIONS_PER_BLOCK = 1 << 14  # that a thread takes at a time, where their sums belong to the pairs of whole queries
 
 
 class Expected(NamedTuple):
@@ -59,19 +59,19 @@ class _Chain(ClickModel):
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
         """Return P(go on after a click) at positions, of documents with given attraction and satisfaction."""
 
-    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+    def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
         """Attraction times the probability that the user has come so far."""
         attraction, after, kinds = self._of_pairs("attraction_", log), self._after(log), self._kinds(log)
         chance, clicks = np.empty(log.n_impressions), log.clicks.view(np.uint8)
         each_block(
             lambda part: kernels.cascade_chances(
-                log.offsets, log.pair, clicks, attraction, kinds, after, self.skip_, given, *part, chance
+                log.offsets, log.pair, clicks, attraction, kinds, after, self.skip_, conditional, *part, chance
             ),
             blocks(log.n_sessions),
         )
         return chance
 
-    def draw(
+    def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """From the top on, until the user stops."""
@@ -95,7 +95,7 @@ class _Chain(ClickModel):
 class Cascade(_Chain):
     """The user stops at the first click. Sessions with several are impossible: counted (`impossible_`), and cut there.
 
-    >>> log = ClickLog.of(["q"] * 3, ["a", "b", "c"], [1, 2, 3], [0, 1, 0])
+    >>> log = ClickLog.from_columns(["q"] * 3, ["a", "b", "c"], [1, 2, 3], [0, 1, 0])
     >>> Cascade(prior=(1, 2)).fit(log).attraction_.tolist()  # c was not looked at
     [0.25, 0.5, 0.3333333333333333]
     """
@@ -107,7 +107,7 @@ class Cascade(_Chain):
 
     @override
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        seen = log.weighed(weights) * _down_to_the_first_click(log)
+        seen = log.reweighted(weights) * _down_to_the_first_click(log)
         clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
         self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
         self.impossible_ = int((log.session_clicks > 1).sum())
@@ -148,7 +148,7 @@ class _Fitted(_Chain):
         """P(go on after a click) of each kind, and after a skip."""
 
     @abstractmethod
-    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: EStepParameters, expected: Expected) -> tuple[FloatArray, FloatArray]:
         """The attractions and own parameters that are most likely, given what was expected."""
 
     @abstractmethod
@@ -157,8 +157,8 @@ class _Fitted(_Chain):
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         """Sessions that showed the same and were clicked the same are looked at once, and weigh as many as they are."""
-        limits = self.tolerance * log.n_impressions, self.max_steps
-        log, counts = log.distinct
+        limits = self.tolerance * log.n_impressions, self.max_iterations
+        log, counts = log.unique_sessions
         of_session, n = counts * weights[log.session_query], log.n_pairs
         weight = np.repeat(of_session, np.diff(log.offsets))
         kinds, clicks = self._kinds(log), log.clicks.view(np.uint8)
@@ -166,7 +166,7 @@ class _Fitted(_Chain):
         inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
         a, b = self.prior_
         clicked = sums(log.pair, weight * log.clicks, n)
-        now = Now(
+        now = EStepParameters(
             attraction=np.empty(0), own=np.empty(0), weight=weight, inner=inner, below=weight * inner, clicked=clicked,
             of_session=of_session, parts=_whole_queries(log), threads=threads,
         )  # fmt: skip
@@ -202,7 +202,7 @@ class _Fitted(_Chain):
         return np.concatenate([attraction, self._start(log, weight, last)])
 
 
-class Now(NamedTuple):
+class EStepParameters(NamedTuple):
     """The parameters of a step, and what is the same in all of them."""
 
     attraction: FloatArray
@@ -222,7 +222,7 @@ def _whole_queries(log: ClickLog) -> list[tuple[int, int]]:
     if (turns < 0).any():
         return [(0, log.n_sessions)]
     begins = np.concatenate([[0], np.flatnonzero(turns) + 1, [log.n_sessions]])
-    return [(int(begins[first]), int(begins[last])) for first, last in blocks_of(begins, _SESSIONS)]
+    return [(int(begins[first]), int(begins[last])) for first, last in blocks_of(begins, _SESSIONS_PER_BLOCK)]
 
 
 class _Continued(_Fitted):
@@ -232,7 +232,7 @@ class _Continued(_Fitted):
     continuation_: FloatArray
 
     @classmethod
-    def known(cls, continuation: npt.ArrayLike) -> Self:
+    def from_parameters(cls, continuation: npt.ArrayLike) -> Self:
         """Return a model with known continuations, to simulate with."""
         model = cls()
         model._keep(np.asarray(continuation, dtype=np.float64))
@@ -259,7 +259,7 @@ class DCM(_Continued):
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return own, 1.0
 
-    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: EStepParameters, expected: Expected) -> tuple[FloatArray, FloatArray]:
         counted = now.below * log.clicks
         on = sums(log.position - 1, counted * expected.onward, log.depth)
         own = self._share(on, sums(log.position - 1, counted, log.depth))
@@ -280,7 +280,7 @@ class SDBN(_Fitted):
     satisfaction_: FloatArray
 
     @classmethod
-    def known(cls) -> Self:
+    def from_parameters(cls) -> Self:
         """A model to simulate with."""
         return cls()
 
@@ -298,7 +298,7 @@ class SDBN(_Fitted):
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return 1 - own[: len(attraction)], 1.0
 
-    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: EStepParameters, expected: Expected) -> tuple[FloatArray, FloatArray]:
         patience = self._steps(now.attraction, now.own)[1]
         looked, enough, (went, unsatisfied) = _satisfaction_sums(log, now, expected, patience)
         own = np.append(self._share(enough, now.clicked), self._share(went, unsatisfied))
@@ -313,7 +313,7 @@ class SDBN(_Fitted):
 
 
 def _satisfaction_sums(
-    log: ClickLog, now: Now, expected: Expected, patience: float
+    log: ClickLog, now: EStepParameters, expected: Expected, patience: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return how often each pair was looked at, and satisfied; then how often users went on, and were not satisfied."""
     looked, enough, totals = np.zeros(log.n_pairs), np.zeros(log.n_pairs), np.zeros((len(now.parts), 2))
@@ -333,7 +333,7 @@ class DBN(SDBN):
     shared: ClassVar[tuple[str, ...]] = ("continuation",)
 
     @classmethod
-    def known(cls, continuation: float = 0.9) -> Self:
+    def from_parameters(cls, continuation: float = 0.9) -> Self:
         """A model whose continuation is given, to simulate with."""
         model = cls()
         model.skip_ = continuation
@@ -372,7 +372,7 @@ class CCM(_Continued):
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return (1 - attraction) * own[1] + attraction * own[2], float(own[0])
 
-    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: EStepParameters, expected: Expected) -> tuple[FloatArray, FloatArray]:
         clicks, inner, (_, more, less) = log.clicks, now.inner[log.clicks], now.own
         liked, on = now.attraction[log.pair[clicks]], expected.onward[clicks]
         after = (1 - liked) * more + liked * less

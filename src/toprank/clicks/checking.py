@@ -13,7 +13,7 @@ from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.contexts import Context
 from toprank.clicks.findings import click_rates, of_features, of_log
 from toprank.clicks.intervention_harvesting import SWAP, Graph, Propensities, graph, harvested
-from toprank.clicks.log import COMPARED, ClickLog, check_log
+from toprank.clicks.log import MAX_COMPARED_POSITIONS, ClickLog, check_log
 from toprank.compute import IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -23,12 +23,12 @@ from toprank.display.tables import Part, Table, bracketed, json_numbers, json_ro
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
 from toprank.errors import DataError, Remedy, count_of, join_parts
 
-_ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
-_TOP_SHOWN = 10  # those of neighbors and with the first, down to here
+_MAX_EDGES = 15  # pairs of positions that a table shows; of more,
+_MAX_EDGE_POSITION = 10  # those of neighbors and with the first, down to here
 
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
-_WIDE = 0.5  # an interval wider than this share of its propensity tells little
-_FEW = 10  # queries, which tell little of how queries differ
+_MAX_RELATIVE_WIDTH = 0.5  # an interval wider than this share of its propensity tells little
+_MIN_QUERIES = 10  # queries, which tell little of how queries differ
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +108,8 @@ class LogReport(Record):
     def edges_table(self) -> Table:
         """The pairs of positions that share documents: how many, and how often these were shown."""
         edges = self.graph.edges
-        if len(edges) > _ALL_SHOWN:
-            near = (edge for edge in edges if edge.second <= _TOP_SHOWN)
+        if len(edges) > _MAX_EDGES:
+            near = (edge for edge in edges if edge.second <= _MAX_EDGE_POSITION)
             edges = tuple(edge for edge in near if edge.first in (1, edge.second - 1))
         rows = [(f"{edge.first} and {edge.second}", f"{edge.pairs:,}", f"{edge.impressions:,}") for edge in edges]
         return Table(("positions", "documents at both", "impressions of them"), rows, names=1)
@@ -137,8 +137,11 @@ class LogReport(Record):
         if len(groups) > 1:
             in_words = "; ".join(_in_words(group) for group in groups)
             words = f"Positions fall into {len(groups)} groups that no document connects: {in_words}."
-        if edges > _ALL_SHOWN:
-            words += f" Of {edges:,} pairs, those of neighbors and those with the first, down to position {_TOP_SHOWN}:"
+        if edges > _MAX_EDGES:
+            words += (
+                f" Of {edges:,} pairs, the table shows neighbors and pairs with the first position, down to position "
+                f"{_MAX_EDGE_POSITION}:"
+            )
         return [*parts, words, self.edges_table()]
 
 
@@ -171,7 +174,7 @@ def check(
             propensity.
         seed: seed of these draws.
 
-    >>> log = ClickLog.of(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])
+    >>> log = ClickLog.from_columns(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])
     >>> [finding.code for finding in check(log).findings]
     ['no-clicks', 'one-order']
     """
@@ -210,7 +213,7 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, target_width: 
     the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
     """
     if estimate is None or not estimate.identified[1:].any():
-        rates = click_rates(log)[1 : _SWAPPED + 1]
+        rates = click_rates(log)[1 : _N_SWAPPED_POSITIONS + 1]
         if len(rates) < 2 or not (rates > 0).all():
             return None
         steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
@@ -222,7 +225,7 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, target_width: 
     return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
 
 
-_SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
+_N_SWAPPED_POSITIONS, _SWAP_RATE, _Z_95 = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
 
 
 def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, target_width: float) -> Iterator[Finding]:
@@ -272,7 +275,7 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, ta
 def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) -> Iterator[Finding]:
     """Few queries, and wide intervals of propensities."""
     count = len(np.unique(log.session_query))
-    if count < _FEW:
+    if count < _MIN_QUERIES:
         sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
         effect = ", so there are none" if count == 1 else ", and so few queries make them wide"
         remedy = f"Intervals come from the differences between queries{effect}. Log more queries."

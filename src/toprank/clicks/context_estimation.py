@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from toprank.clicks.context_propensities import ContextPropensities, of_layout
 from toprank.clicks.contexts import Context, ContextCells, Contexts, ContextTest, contexts_of, differ
-from toprank.clicks.curves import Curves
+from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.empirical_bayes import Shrunk, drawn, shrunk
 from toprank.clicks.intervention_harvesting import (
     HARVESTED,
@@ -30,14 +30,14 @@ from toprank.clicks.intervention_harvesting import (
     relative_examinations,
     shuffled,
 )
-from toprank.clicks.log import COMPARED, ClickLog, redrawn, sums, sums_by
+from toprank.clicks.log import MAX_COMPARED_POSITIONS, ClickLog, bootstrap_weights, sums, sums_by
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.errors import DataError, held_warnings
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, bootstrap_t_interval
 
-_SHRINKAGE_DRAWS = 50  # of queries, if they only determine how much of a curve is its own
+_N_SHRINKAGE_RESAMPLES = 50  # of queries, if they only determine how much of a curve is its own
 _CONNECTING_CLICKS = 1e-6  # of the prior that joins contexts: only documents do
 
 
@@ -73,7 +73,9 @@ def by_context(
     return estimate(log, contexts, method, _Resampling(n_resamples, confidence, seed, tested))
 
 
-def curves_by_context(log: ClickLog, context: Context, method: str, least: float, like: Curves | None = None) -> Curves:
+def curves_by_context(
+    log: ClickLog, context: Context, method: str, least: float, like: PropensityCurves | None = None
+) -> PropensityCurves:
     """Return the curves of a log's contexts; those of a part of a log are shrunk as much as `like`."""
     _check_method(method)
     if like is None or like.layout is None or like.shrunk is None:
@@ -84,7 +86,7 @@ def curves_by_context(log: ClickLog, context: Context, method: str, least: float
         return by_value.curves(least)
     layout, shrinkage = like.layout, like.shrunk
     number = layout.rows(log) - 1
-    ready = _Prepared.of(log, Contexts(layout.columns, layout.names, False, layout.depth, number), method)
+    ready = _Prepared.from_log(log, Contexts(layout.columns, layout.names, False, layout.depth, number), method)
     refuse_one_order(log, ready.whole.identified)
     whole, each = ready.estimate(np.ones(log.n_queries))
     deviation = drawn(_deviations(whole, each), shrinkage.own, ready.expected(), shrinkage.variance)
@@ -109,7 +111,7 @@ class _Prepared(NamedTuple):
     contexts: Contexts
 
     @classmethod
-    def of(cls, log: ClickLog, contexts: Contexts, method: str) -> _Prepared:
+    def from_log(cls, log: ClickLog, contexts: Contexts, method: str) -> _Prepared:
         if method == "randomization" and "explored" in log.columns:
             kept = log.columns["explored"].astype(bool)[log.offsets[:-1]]
             contexts = replace(contexts, number=contexts.number[np.repeat(kept, np.diff(log.offsets))])
@@ -165,7 +167,7 @@ def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
 
 def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
     """Estimate a curve for each context, shrunk toward that of the whole."""
-    ready = _Prepared.of(log, contexts, method)
+    ready = _Prepared.from_log(log, contexts, method)
     log, number = ready.whole.log, ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))
     draws = [ready.estimate(weights) for weights in redrawn(log, resampling.n_resamples, resampling.seed)]
@@ -251,17 +253,18 @@ def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
 
     Cells are numbered by position and then by context.
 
-    >>> log = ClickLog.of(["q"] * 3, list("abc"), [1, 1, 2], [0, 0, 1], ["s"] * 3, module=["main", "ads", "main"])
+    >>> module = ["main", "ads", "main"]
+    >>> log = ClickLog.from_columns(["q"] * 3, list("abc"), [1, 1, 2], [0, 0, 1], ["s"] * 3, module=module)
     >>> celled, cells = in_cells(log, contexts_of(log, "module"))
     >>> celled.position.tolist(), celled.document_ids[celled.pair].tolist(), cells.tolist()
     ([1, 2, 3], ['b', 'a', 'c'], [0, 2, 3])
     """
     n_contexts, depth = np.int64(len(contexts.names)), log.depth
     places, number = np.unique((log.position - 1) * n_contexts + contexts.number, return_inverse=True)
-    if len(places) > COMPARED:
+    if len(places) > MAX_COMPARED_POSITIONS:
         raise DataError(
             f"{contexts.called} and positions make {len(places):,} cells. Every pair of cells would need a number, so "
-            f"{COMPARED:,} cells are the most; log.top(k) keeps the first positions only."
+            f"{MAX_COMPARED_POSITIONS:,} cells are the most; log.top(k) keeps the first positions only."
         )
     order = np.lexsort((number, log.session))
     return log.take(order, position=number[order] + 1), (places % n_contexts) * depth + places // n_contexts

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.contexts import ContextCells, ContextTest, changes_looks
-from toprank.clicks.curves import Curves, Shrinkage
+from toprank.clicks.curves import PropensityCurves, Shrinkage
 from toprank.clicks.intervention_harvesting import Propensities
 from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
@@ -20,8 +20,8 @@ from toprank.display.tables import Part, Table, bracketed, json_rows, percent
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import Interval
 
-_LEVEL = 0.05  # of the sentence that says whether contexts differ
-_DRAWN = 10  # curves in a picture: more cannot be told apart
+_SIGNIFICANCE_LEVEL = 0.05  # of the sentence that says whether contexts differ
+_MAX_PLOTTED_CURVES = 10  # curves in a picture: more cannot be told apart
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class ContextPropensities(Record):
             raise UnknownNameError(f"context of {self.layout.called}", name, self.names)
         return np.asarray(self.values[self.names.index(name)])
 
-    def curves(self, least: float = 0.0) -> Curves:
+    def curves(self, least: float = 0.0) -> PropensityCurves:
         """What clicks are corrected by, with a row for contexts that this log never had: that of the whole."""
         if self.layout.varies:
             return of_layout(np.full(self.layout.depth, np.nan), self.values, self.layout, self.method, least, None)
@@ -156,7 +156,7 @@ class ContextPropensities(Record):
                 f"{self.difference.queries} queries stood at several positions of a context."
             )
         sentence = changes_looks(called, p)
-        return sentence if p < _LEVEL else f"There is no evidence that {sentence}"
+        return sentence if p < _SIGNIFICANCE_LEVEL else f"There is no evidence that {sentence}"
 
     def _first(self) -> str:
         places = np.flatnonzero(self._shown()[:, 0])
@@ -184,7 +184,7 @@ class ContextPropensities(Record):
 
     def plot(self) -> Picture:
         """A curve for each context, of the ten with the most clicks."""
-        often = np.sort(np.argsort(-self.clicks, kind="stable")[:_DRAWN])
+        often = np.sort(np.argsort(-self.clicks, kind="stable")[:_MAX_PLOTTED_CURVES])
         lines = []
         for style, row in enumerate(often.tolist()):
             finite = np.flatnonzero(np.isfinite(self.values[row]))
@@ -202,8 +202,8 @@ class ContextPropensities(Record):
 
 def of_layout(
     others: FloatArray, values: FloatArray, layout: ContextCells, origin: str, least: float, shrunken: Shrinkage | None
-) -> Curves:
+) -> PropensityCurves:
     """Curves of cells: first those of contexts that nothing is known of, then each context's."""
     slope = np.concatenate([others[None, :], values]).reshape(-1)
     words = f"{origin}, by {layout.called}"
-    return Curves(slope, np.zeros(len(slope)), words, least, layout, shrunken)
+    return PropensityCurves(slope, np.zeros(len(slope)), words, least, layout, shrunken)

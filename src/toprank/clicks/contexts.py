@@ -19,13 +19,13 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, UnknownNameError
 
 _MAX_CONTEXTS = 100  # positions must have been clicked often in each
-_MAX_MIXED = 0.01  # of the sessions: a context that varies within fewer belongs to sessions, and some are mistaken
-_BETWEEN = " × "
+_MAX_MIXED_RATE = 0.01  # of the sessions: a context that varies within fewer belongs to sessions, and some are mistaken
+_SEPARATOR = " × "
 _MAX_POSITION = 50  # of the test: lower positions are clicked too rarely to add anything, and cost the most
 _MAX_GROUPS = 500  # of queries, whose signs are drawn together if there are more: enough for a normal limit
-_FLIPS = 1_999
+_N_SIGN_FLIPS = 1_999
 _MIN_GROUPS = 8  # queries or groups: signs of fewer cannot reach a p-value of 1 %
-_PRIOR = 1e-6  # clicks at each position, as in `intervention_harvesting`
+_PRIOR_CLICKS = 1e-6  # clicks at each position, as in `intervention_harvesting`
 _ROUNDING = 1e-9
 Context = str | Sequence[str]  # a column of the log, or several that are crossed
 
@@ -49,7 +49,7 @@ class ContextCells:
     @property
     def called(self) -> str:
         """The columns in words."""
-        return _BETWEEN.join(self.columns)
+        return _SEPARATOR.join(self.columns)
 
     @property
     def sentence(self) -> str:
@@ -61,7 +61,7 @@ class ContextCells:
     def rows(self, log: ClickLog) -> IntArray:
         """Return the row of each impression's context; 0 if there is none.
 
-        >>> log = ClickLog.of(["q", "q"], ["a", "a"], [1, 1], [0, 1], session=[1, 2], device=["tv", "phone"])
+        >>> log = ClickLog.from_columns(["q", "q"], ["a", "a"], [1, 1], [0, 1], session=[1, 2], device=["tv", "phone"])
         >>> ContextCells(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
         [0, 2]
         """
@@ -142,15 +142,15 @@ def columns_of(context: Context) -> tuple[str, ...]:
 def contexts_of(log: ClickLog, context: Context) -> Contexts:
     """The contexts of a log, by its columns; several columns are crossed.
 
-    >>> log = ClickLog.of(["q", "q", "r"], list("abc"), [1, 2, 1], [0, 1, 0], device=["tv", "tv", "phone"])
+    >>> log = ClickLog.from_columns(["q", "q", "r"], list("abc"), [1, 2, 1], [0, 1, 0], device=["tv", "tv", "phone"])
     >>> contexts = contexts_of(log, "device")
     >>> contexts.names, contexts.number.tolist(), contexts.varies
     (('phone', 'tv'), [1, 1, 0], False)
     """
     columns = columns_of(context)
-    contexts: Contexts | None = log.worked_out.get(("contexts", columns))
+    contexts: Contexts | None = log.cache.get(("contexts", columns))
     if contexts is None:
-        contexts = log.worked_out["contexts", columns] = _contexts_of(log, columns)
+        contexts = log.cache["contexts", columns] = _contexts_of(log, columns)
     return contexts
 
 
@@ -162,15 +162,15 @@ def _contexts_of(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
         crossed = numbered(number * np.int64(len(values.ids)) + values.number)
         pairs = [divmod(int(code), len(values.ids)) for code in crossed.ids]
         words = words_of(values.ids).to_pylist()
-        names = [_BETWEEN.join(filter(None, (names[first], words[second]))) for first, second in pairs]
+        names = [_SEPARATOR.join(filter(None, (names[first], words[second]))) for first, second in pairs]
         number = crossed.number
         if len(names) > _MAX_CONTEXTS:
             raise DataError(
-                f"{_BETWEEN.join(columns)} has {len(names):,} different values or more, and {_MAX_CONTEXTS} are "
+                f"{_SEPARATOR.join(columns)} has {len(names):,} different values or more, and {_MAX_CONTEXTS} are "
                 "the most. A context has few values, such as a device, a surface or a class of queries; merge the rare "
                 "ones."
             )
-    return Contexts(columns, tuple(names), _varies(log, _BETWEEN.join(columns), number), log.depth, number)
+    return Contexts(columns, tuple(names), _varies(log, _SEPARATOR.join(columns), number), log.depth, number)
 
 
 def _numbered(log: ClickLog, column: str) -> Numbered:
@@ -211,7 +211,7 @@ def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
     several = int((np.diff(log.offsets) > 1).sum())
     if not len(mixed):
         return False
-    if len(mixed) >= _MAX_MIXED * several:
+    if len(mixed) >= _MAX_MIXED_RATE * several:
         return True
     shown = ", ".join(str(name) for name in log.session_names[mixed[:3]].tolist())
     raise DataError(
@@ -270,7 +270,8 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
     >>> n = 4_000
     >>> device, query = rng.integers(0, 2, n), rng.integers(0, 40, n)
     >>> chance = np.where(device == 1, 0.4, np.where(np.arange(n) % 2, 0.1, 0.4))
-    >>> log = ClickLog.of(query, query, 1 + np.arange(n) % 2, rng.random(n) < chance, np.arange(n), device=device)
+    >>> position, click = 1 + np.arange(n) % 2, rng.random(n) < chance
+    >>> log = ClickLog.from_columns(query, query, position, click, np.arange(n), device=device)
     >>> differ(log, contexts_of(log, "device")).p < 0.001
     True
     """
@@ -286,9 +287,9 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
     statistic = float(scores.sum(axis=0) ** 2 @ weight)
     if not statistic > 0:
         return ContextTest(np.nan, len(speaking))
-    signs = np.random.default_rng(seed).integers(0, 2, (_FLIPS, len(speaking))) * 2.0 - 1
+    signs = np.random.default_rng(seed).integers(0, 2, (_N_SIGN_FLIPS, len(speaking))) * 2.0 - 1
     by_lot = (signs @ scores[speaking]) ** 2 @ weight
-    return ContextTest(float((1 + (by_lot >= statistic * (1 - _ROUNDING)).sum()) / (1 + _FLIPS)), len(speaking))
+    return ContextTest(float((1 + (by_lot >= statistic * (1 - _ROUNDING)).sum()) / (1 + _N_SIGN_FLIPS)), len(speaking))
 
 
 def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:
@@ -338,4 +339,4 @@ def _examinations(cells: _Cells, n: int, depth: int) -> FloatArray:
     """The θ that all contexts have where they do not differ."""
     key, (shown, clicked) = sums_by(cells.document * np.int64(depth) + cells.position, cells.shown, cells.clicked)
     begins = np.searchsorted(key // depth, np.arange(n + 1))
-    return relative_examinations(begins, (key % depth).astype(np.int32), shown, clicked, depth, _PRIOR)[0]
+    return relative_examinations(begins, (key % depth).astype(np.int32), shown, clicked, depth, _PRIOR_CLICKS)[0]

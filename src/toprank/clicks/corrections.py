@@ -42,7 +42,7 @@ import numpy.typing as npt
 from toprank.clicks.context_estimation import curves_by_context
 from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.contexts import Context, ContextCells, columns_of, contexts_of
-from toprank.clicks.curves import Curves
+from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.estimators import point_estimate
 from toprank.clicks.intervention_harvesting import HARVESTED, TELL, prepared, refuse_one_order
 from toprank.clicks.log import ClickLog, UnidentifiedError, UnidentifiedWarning, check_log, sums
@@ -59,8 +59,8 @@ CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 
 def curves_of(
     propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None,
-    context: Context | None = None, like: Curves | None = None,
-) -> Curves:  # fmt: skip
+    context: Context | None = None, like: PropensityCurves | None = None,
+) -> PropensityCurves:  # fmt: skip
     """α and β from whatever says them.
 
     Args:
@@ -74,13 +74,13 @@ def curves_of(
             is then one number for each position by context, as a mapping.
         like: curves of a log that this one is a part of: those of contexts are drawn toward the whole as much.
 
-    >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
+    >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 1])
     >>> curves_of([1, 0.5], log).slope.tolist()
     [1.0, 0.5]
     """
     if isinstance(propensities, ContextPropensities):
         propensities = propensities.curves()
-    if isinstance(propensities, Curves):
+    if isinstance(propensities, PropensityCurves):
         return _fitting(propensities, log, context)
     least = 0.0
     from_log = propensities is None or isinstance(propensities, str)
@@ -101,7 +101,7 @@ def curves_of(
             refuse_one_order(log, ready.identified)
             slope = np.where(ready.identified, ready.estimate(np.ones(ready.log.n_queries)), np.nan)
             both = _two_rows(slope, log)
-            return _fitting(Curves(both[0], both[1], method, least), log)
+            return _fitting(PropensityCurves(both[0], both[1], method, least), log)
         by = {"data": data, "ranker": ranker} if method != "trust" and data is not None else {}
         propensities = point_estimate(log, method, **by)
         if method == "trust":
@@ -115,7 +115,7 @@ def curves_of(
     else:
         both, origin = _numbers(propensities), "given"
     both = _two_rows(both, log)
-    return _fitting(Curves(both[0], both[1], origin, least), log)
+    return _fitting(PropensityCurves(both[0], both[1], origin, least), log)
 
 
 def _two_rows(rows: FloatArray, log: ClickLog) -> FloatArray:
@@ -129,7 +129,7 @@ def _two_rows(rows: FloatArray, log: ClickLog) -> FloatArray:
     return rows
 
 
-def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
+def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> PropensityCurves:
     """α and β that are given for each context."""
     if not isinstance(by_context, Mapping) or not by_context:
         raise DataError(
@@ -142,10 +142,10 @@ def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> Cu
     table = np.stack([np.full((2, depth), np.nan), *(pair[:, :depth] for pair in rows)], axis=1)
     names = tuple(str(name) for name in by_context)
     layout = ContextCells(columns, names, contexts_of(log, columns).varies, depth)
-    return Curves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
+    return PropensityCurves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
 
 
-def _fitting(curves: Curves, log: ClickLog, context: Context | None = None) -> Curves:
+def _fitting(curves: PropensityCurves, log: ClickLog, context: Context | None = None) -> PropensityCurves:
     """The curves, where they are for what this log shows."""
     layout = curves.layout
     if context is not None and (layout is None or set(layout.columns) != set(columns_of(context))):
@@ -164,7 +164,7 @@ def _fitting(curves: Curves, log: ClickLog, context: Context | None = None) -> C
     return curves
 
 
-def check_known(curves: Curves, shown: IntArray) -> None:
+def check_known(curves: PropensityCurves, shown: IntArray) -> None:
     """Refuse curves that are 0 or unknown in all cells that were shown."""
     if not curves.usable[shown].any():
         raise UnidentifiedError(
@@ -184,7 +184,7 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
     by_documents = model.attraction is None
     if by_documents:
         refuse_one_order(log, model.identified_)
-    examined: FloatArray = model.corrected()["examination"]
+    examined: FloatArray = model.bias_corrected()["examination"]
     return np.where(model.identified_ | (not by_documents), examined, np.nan)
 
 
@@ -317,7 +317,7 @@ class Relevance:
 
 
 def correct(
-    joined: JoinedCells, correction: Correction, curves: Curves | None, predicted: FloatArray | None
+    joined: JoinedCells, correction: Correction, curves: PropensityCurves | None, predicted: FloatArray | None
 ) -> Relevance:
     """Return the corrected relevance of each row (in the order in which the data lie).
 
@@ -366,7 +366,7 @@ def correct(
     )  # fmt: skip
 
 
-def refuse_trust(curves: Curves, correction: Correction) -> None:
+def refuse_trust(curves: PropensityCurves, correction: Correction) -> None:
     """Refuse values with trust in positions, except under ``ips``."""
     if correction.name not in ("none", "ips") and curves.has_offsets:
         raise DataError(
@@ -425,7 +425,7 @@ def preferences(
         data whose queries are called ``query:preferred>other`` by row numbers of `data`.
 
     >>> data = RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
-    >>> log = ClickLog.of(["q"] * 2, ["x", "y"], [1, 2], [0, 1])
+    >>> log = ClickLog.from_columns(["q"] * 2, ["x", "y"], [1, 2], [0, 1])
     >>> pairs = preferences(log, data)
     >>> pairs.X.tolist(), pairs.labels.tolist(), pairs.query_weights.tolist()
     ([[1.0], [0.0]], [1.0, 0.0], [1.0])

@@ -17,12 +17,12 @@ from toprank.display.tables import bracketed
 from toprank.errors import held_warnings
 
 BLOCKED = 5  # exit status of a command whose decision a caveat blocks, such as propensities that the log contradicts
-_SESSIONS = 20_000  # that a curve is held against
-_LEAST = 200  # sessions, below which nothing is said of one
-_DEEPEST = 10
-_DRAWS = 100  # of queries
-_LEVEL = 0.001  # of the doubt that any position is found by chance
-_FAR = 0.1  # of the logarithm: less would hardly turn a decision
+_MAX_SESSIONS = 20_000  # that a curve is held against
+_MIN_SESSIONS = 200  # sessions, below which nothing is said of one
+_MAX_TESTED_POSITION = 10
+_N_RESAMPLES = 100  # of queries
+_SIGNIFICANCE_LEVEL = 0.001  # of the doubt that any position is found by chance
+_MIN_LOG_DIFFERENCE = 0.1  # of the logarithm: less would hardly turn a decision
 
 
 class Shrinkage(NamedTuple):
@@ -33,7 +33,7 @@ class Shrinkage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Curves:
+class PropensityCurves:
     """α and β of each position, from the first on; NaN, or an α of 0, if a click there says nothing.
 
     `origin` says where they are from; `least` is the least α to divide by, unless the caller gives one. With a `layout`
@@ -48,7 +48,7 @@ class Curves:
     shrunk: Shrinkage | None = None
 
     @classmethod
-    def of(cls, slope: FloatArray, origin: str) -> Curves:
+    def from_values(cls, slope: FloatArray, origin: str) -> PropensityCurves:
         """Propensities without trust."""
         return cls(slope, np.zeros(len(slope)), origin)
 
@@ -121,7 +121,7 @@ class Curves:
         return rows[0], rows[1]
 
 
-def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
+def contradiction(curves: PropensityCurves, log: ClickLog, seed: int = 0) -> str:
     """Return a sentence if documents that stood at several positions surely contradict a curve, else ''.
 
     Such documents need not know why each stood where it did; every other way to a curve must. On the lists of a good
@@ -134,17 +134,17 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
         return ""
     if log.depth < 2 or log.position.min() > 1 or not curves.usable[0]:
         return ""
-    part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
-    if part.n_sessions < _LEAST or part.depth < 2:
+    part = some_queries(log.top(_MAX_TESTED_POSITION), _MAX_SESSIONS, seed)
+    if part.n_sessions < _MIN_SESSIONS or part.depth < 2:
         return ""
-    claimed, level = curves.slope[: part.depth] / curves.slope[0], _LEVEL / (part.depth - 1)
+    claimed, level = curves.slope[: part.depth] / curves.slope[0], _SIGNIFICANCE_LEVEL / (part.depth - 1)
     # An estimate that does not converge contradicts nothing.
     with held_warnings(), np.errstate(divide="ignore", invalid="ignore"):
         ready = prepared(part, "all-pairs")
         values = np.where(ready.identified, ready.estimate(np.ones(part.n_queries)), np.nan)
         apart = np.abs(np.log(values / claimed))
         far = np.isfinite(claimed) & (
-            apart > np.maximum(_FAR, ndtri(1 - level / 2) * np.sqrt(least_noise(part, values)))
+            apart > np.maximum(_MIN_LOG_DIFFERENCE, ndtri(1 - level / 2) * np.sqrt(least_noise(part, values)))
         )
         if not far.any():  # and no draws of queries would tell them apart
             return ""

@@ -19,8 +19,8 @@ from toprank.data.dataset import RankingData
 from toprank.losses import Multicategory
 from toprank.rankers.estimator import unfitted
 
-_STEPS = 500  # of the propensities, which lists of several lengths make no closed form
-_LEAST = 1e-9
+_MAX_ITERATIONS = 500  # of the propensities, which lists of several lengths make no closed form
+_MIN_PROBABILITY = 1e-9
 
 
 class Dual:
@@ -53,9 +53,9 @@ class Dual:
     def solve(self, weights: FloatArray, start: FloatArray, tolerance: float, max_rounds: int) -> FittedPositions:
         """Both in turn, from propensities; queries count as often as they weigh."""
         log, clicked = self.log, np.flatnonzero(self.log.clicks)
-        count, place = log.weighed(weights)[clicked], log.position[clicked] - 1
+        count, place = log.reweighted(weights)[clicked], log.position[clicked] - 1
         ahead, behind = self.first[clicked], clicked
-        logits = np.log(np.maximum(start, _LEAST))
+        logits = np.log(np.maximum(start, _MIN_PROBABILITY))
         converged = False
         for _ in range(max_rounds):
             there = logits[log.position[ahead] - 1] - logits[place]
@@ -78,12 +78,14 @@ class Dual:
         """The logits that make the weighted clicks most likely, each a choice among the positions of its list."""
         won = sums(place, mass, self.log.depth)
         asked = sums(choice, mass, len(self.choices))
-        G = np.maximum(won, _LEAST * won.sum()) / won.sum()
-        for _ in range(_STEPS):  # Hunter (2004): each step raises the likelihood; one is enough for equal lists
+        G = np.maximum(won, _MIN_PROBABILITY * won.sum()) / won.sum()
+        for _ in range(
+            _MAX_ITERATIONS
+        ):  # Hunter (2004): each step raises the likelihood; one is enough for equal lists
             share = (self.choices * (asked / (self.choices @ G))[:, None]).sum(axis=0)
-            better = np.maximum(won / np.maximum(share, _LEAST), _LEAST)
+            better = np.maximum(won / np.maximum(share, _MIN_PROBABILITY), _MIN_PROBABILITY)
             better /= better.sum()
-            done = np.abs(np.log(better / G)).max() <= _LEAST
+            done = np.abs(np.log(better / G)).max() <= _MIN_PROBABILITY
             G = better
             if done:
                 break

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray
 
-_LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
-_BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
-_HALVINGS = 60  # of a step: the sixtieth moves nothing
-_STILL = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
+_MIN_PROBABILITY = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
+_BLOCK_SIZE = 1 << 16  # pairs or impressions that a thread takes at a time
+_MAX_HALVINGS = 60  # of a step: the sixtieth moves nothing
+_CONVERGENCE_TOLERANCE = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
 # From probabilities to better ones, and the objective at those that were given.
 Step = Callable[[FloatArray], tuple[FloatArray, float]]
 
@@ -47,9 +47,9 @@ def maximize(
     step: Step,
     start: FloatArray,
     tolerance: float,
-    max_steps: int,
+    max_iterations: int,
     read: Callable[[FloatArray], FloatArray] = np.asarray,
-    still: float = _STILL,
+    still: float = _CONVERGENCE_TOLERANCE,
 ) -> Maximum:
     """Repeat `step` until the objective rises by no more than `tolerance` (SQUAREM: Varadhan and Roland, 2008).
 
@@ -60,7 +60,7 @@ def maximize(
     x = inside(start)
     first, value = step(x)
     steps = 1
-    while steps < max_steps:
+    while steps < max_iterations:
         second, risen = step(first)
         steps += 1
         if risen - value <= tolerance and _way(read(x), read(first), read(second)) <= still:
@@ -68,7 +68,7 @@ def maximize(
         change, turn = first - x, second - 2 * first + x
         stretch = _stretch(change, turn)
         x, value, ahead = first, risen, second
-        if stretch > 1 and steps < max_steps:
+        if stretch > 1 and steps < max_iterations:
             leap = inside(x - change + 2 * stretch * change + stretch**2 * turn)
             there, reached = step(leap)
             steps += 1
@@ -100,7 +100,7 @@ def product(a: FloatArray, b: FloatArray) -> float:
     return float((a * b).sum())
 
 
-def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
+def climb(step: Step, start: FloatArray, tolerance: float, max_iterations: int) -> Maximum:
     """`maximize` for steps that end in a set which leaps may leave: only where a leap leads after a step is judged.
 
     So for what a ranker can say of documents: no leap from two of its answers need be one.
@@ -108,7 +108,7 @@ def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Ma
     x, value = inside(start), -np.inf
     first, _ = step(x)
     x, (first, value), steps = first, step(first), 2  # the start may be none of the set's
-    while steps + 3 <= max_steps:
+    while steps + 3 <= max_iterations:
         second, risen = step(inside(first))
         change, turn = first - x, second - 2 * first + x
         stretch = _stretch(change, turn)
@@ -126,24 +126,25 @@ def ascend(
     profile: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
     start: FloatArray,
     tolerance: float,
-    max_steps: int,
+    max_iterations: int,
     read: Callable[[FloatArray], FloatArray] = np.asarray,
 ) -> tuple[FloatArray, int, bool]:
     """Newton's method for a few probabilities of which an objective is concave in the logarithms.
 
     `profile` gives its slope and minus its curvature in the logarithms (the lower half will do). A step ends where the
-    next would raise the objective by no more than `tolerance`, and move nothing that is read off by more than `_STILL`.
-    Returns the probabilities, the number of steps, and whether they came to rest. What `profile` keeps besides belongs
-    to them.
+    next would raise the objective by no more than `tolerance`, and move nothing that is read off by more than
+    `_CONVERGENCE_TOLERANCE`.
+
+    Returns the probabilities, the number of steps, and whether they converged.
     """
     x = inside(start)
     slope, curvature = profile(x)
-    for steps in range(1, max_steps + 1):
+    for steps in range(1, max_iterations + 1):
         way = solved(curvature, slope)
         promised = product(slope, way)
         # A probability goes no farther than nine tenths of the way to 1, where the prior would never let it arrive.
         share = min(1.0, 0.9 * float(np.min(-np.log(x) / np.maximum(way, 1e-300))))
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             there = inside(x * np.exp(share * way))
             slope, curvature = profile(there)
             if product(slope, way) >= -0.5 * promised:  # beyond the top of the way, it falls; a little is no harm
@@ -151,9 +152,9 @@ def ascend(
             share /= 2
         moved = float(np.abs(read(there) - read(x)).max(initial=0.0))
         x = there
-        if share == 1.0 and promised <= 2 * tolerance and moved <= _STILL:
+        if share == 1.0 and promised <= 2 * tolerance and moved <= _CONVERGENCE_TOLERANCE:
             return x, steps, True
-    return x, max_steps, False
+    return x, max_iterations, False
 
 
 def solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
@@ -177,7 +178,7 @@ def solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 def inside(probabilities: FloatArray) -> FloatArray:
     """Numbers as probabilities that can still move."""
-    return np.clip(probabilities, _LEAST, 1 - _LEAST)
+    return np.clip(probabilities, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
 
 
 def rate_prior(
@@ -191,7 +192,7 @@ def rate_prior(
     of that: the rates of clicks all impressions, `Cascade` those down to the first click, `DCM` and `SDBN` those down
     to the last (all of a list without one).
 
-    >>> rate_prior(ClickLog.of(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
+    >>> rate_prior(ClickLog.from_columns(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
     (0.6, 1.4)
     """
     if looked_at is None:
@@ -203,4 +204,4 @@ def rate_prior(
 
 def blocks(n: int) -> list[tuple[int, int]]:
     """Ranges of equally many, whatever the number of threads: sums do not depend on it."""
-    return [(first, min(first + _BLOCK, n)) for first in range(0, n, _BLOCK)]
+    return [(first, min(first + _BLOCK_SIZE, n)) for first in range(0, n, _BLOCK_SIZE)]

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from toprank.clicks.context_estimation import by_context
 from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.contexts import Context
-from toprank.clicks.curves import Curves, contradiction
+from toprank.clicks.curves import PropensityCurves, contradiction
 from toprank.clicks.dual import Dual
 from toprank.clicks.em import FittedPositions
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.intervention_harvesting import HARVESTED, Graph, Propensities, assumed, graph, harvested
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, redrawn
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, bootstrap_weights, check_log
 from toprank.clicks.products import ProductCells
 from toprank.clicks.recency import Sessions, Span, options_of
 from toprank.clicks.trust import affine
@@ -44,7 +44,7 @@ class PropensityOptions(TypedDict, total=False):
     seed: int
     clip: float
     tolerance: float | None
-    max_steps: int | None
+    max_iterations: int | None
     half_life: Span | None
     window: Span | None
 
@@ -58,16 +58,16 @@ class _EstimationSettings:
     seed: int = 0
     clip: float = 0.01
     tolerance: float | None = None
-    max_steps: int | None = None
+    max_iterations: int | None = None
 
     def limits(self, method: str) -> tuple[float, float, int]:
         """Return the least ratio, the tolerance and the number of steps of a method that fits a model."""
         check_number("clip", self.clip, above=0, most=1)
         tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if self.tolerance is None else self.tolerance
         check_number("tolerance", tolerance, above=0)
-        max_steps = (5_000 if method == "trust" else 200) if self.max_steps is None else self.max_steps
-        check_whole("max_steps", max_steps, 1)
-        return self.clip, tolerance, max_steps
+        max_iterations = (5_000 if method == "trust" else 200) if self.max_iterations is None else self.max_iterations
+        check_whole("max_iterations", max_iterations, 1)
+        return self.clip, tolerance, max_iterations
 
 
 @overload
@@ -115,7 +115,7 @@ def propensities(
         clip: the least ratio of propensities that ``dual`` divides a click by, so that none counts more than 1/clip.
         tolerance: where fits end; None: an impression gets no more likely than by 1e-7 (``trust``: 1e-9) in logarithms,
             in ``dual`` no propensity moves by more than 1e-4 of itself.
-        max_steps: and after so many steps in any case; None: 200 (``trust``: 5,000).
+        max_iterations: and after so many steps in any case; None: 200 (``trust``: 5,000).
         half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
             seconds; None: for its age none counts less. Needs the column ``time``.
         window: leave out sessions that are older than this.
@@ -127,7 +127,7 @@ def propensities(
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=50, seed=0)
     >>> rankers = {"a": data.X[:, 0], "b": data.X[:, 1]}
-    >>> log = tr.clicks.simulate(data, rankers, tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=20_000, k=3)
+    >>> log = tr.clicks.simulate(data, rankers, tr.clicks.PBM.from_parameters([1, 0.5, 0.25]), sessions=20_000, k=3)
     >>> curve = tr.clicks.propensities(log)
     >>> curve.values.shape, curve.identified.tolist()
     ((3,), [True, True, True])
@@ -183,16 +183,16 @@ class _Fit(NamedTuple):
         ranker: Any,
         settings: _EstimationSettings | None = None,
     ) -> Self:
-        clip, tolerance, max_steps = (settings or _EstimationSettings()).limits(method)
+        clip, tolerance, max_iterations = (settings or _EstimationSettings()).limits(method)
         if method == "trust":
             learner = AttractionByFeatures(ranker, log, data) if ranker is not None or data is not None else None
             of_log = graph(log)
             # Two documents tell a slope and an offset.
-            return cls(log, method, _trust(log, learner, tolerance, max_steps), of_log, of_log.joined(2))
+            return cls(log, method, _trust(log, learner, tolerance, max_iterations), of_log, of_log.joined(2))
         if method == "dual":
-            estimate = _dual(log, data, ranker, clip, tolerance, max_steps)
+            estimate = _dual(log, data, ranker, clip, tolerance, max_iterations)
         else:
-            estimate = _regression(log, data, ranker, tolerance, max_steps)
+            estimate = _regression(log, data, ranker, tolerance, max_iterations)
         of_log = _graph_of_features(log, data)
         return cls(log, method, estimate, of_log, of_log.identified)
 
@@ -201,7 +201,7 @@ class _Fit(NamedTuple):
         best = self.estimate(np.ones(self.log.n_queries), None)
         if not best.converged:
             warn_user(
-                f"The fit of {self.method} had not converged when it ended; raise max_steps, or the tolerance.",
+                f"The fit of {self.method} had not converged when it ended; raise max_iterations, or the tolerance.",
                 ConvergenceWarning,
             )
         return best
@@ -213,7 +213,7 @@ class _Fit(NamedTuple):
         if not self.identified.all():
             lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
             warn_user(assumed(self.method, lost), UnidentifiedWarning)
-        if problem := contradiction(Curves.of(best.values, self.method), self.log, seed):
+        if problem := contradiction(PropensityCurves.from_values(best.values, self.method), self.log, seed):
             warn_user(problem, UnidentifiedWarning)
 
     def with_intervals(self, best: FittedPositions, n_resamples: int, confidence: float, seed: int) -> Propensities:
@@ -250,12 +250,14 @@ def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
     return graph(replace(log, pair=group[log.pair], pair_query=np.zeros(n, dtype=np.int64), document_ids=np.arange(n)))
 
 
-def _regression(log: ClickLog, data: RankingData | None, ranker: Any, tolerance: float, max_steps: int) -> Estimator:
+def _regression(
+    log: ClickLog, data: RankingData | None, ranker: Any, tolerance: float, max_iterations: int
+) -> Estimator:
     learner = AttractionByFeatures(ranker, log, data)
 
     def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
-        cells = ProductCells.of(log, log.position - 1, log.depth, weights)
-        fit = cells.fit((1e-6, 1e-6), tolerance * log.n_impressions, max_steps, learner=learner, start=start)
+        cells = ProductCells.from_log(log, log.position - 1, log.depth, weights)
+        fit = cells.fit((1e-6, 1e-6), tolerance * log.n_impressions, max_iterations, learner=learner, start=start)
         looked = fit.at[log.n_pairs :]
         return FittedPositions(looked / looked[0], fit.at, fit.converged, learner.ranker)
 
@@ -263,18 +265,18 @@ def _regression(log: ClickLog, data: RankingData | None, ranker: Any, tolerance:
 
 
 def _dual(
-    log: ClickLog, data: RankingData | None, ranker: Any, clip: float, tolerance: float, max_steps: int
+    log: ClickLog, data: RankingData | None, ranker: Any, clip: float, tolerance: float, max_iterations: int
 ) -> Estimator:
     both = Dual(log, data, ranker, clip)
 
     def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
-        return both.solve(weights, np.ones(log.depth) if start is None else start, tolerance, max_steps)
+        return both.solve(weights, np.ones(log.depth) if start is None else start, tolerance, max_iterations)
 
     return estimate
 
 
-def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float, max_steps: int) -> Estimator:
+def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float, max_iterations: int) -> Estimator:
     def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
-        return affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
+        return affine(log, weights, _PRIOR, tolerance, max_iterations, start, learner)
 
     return estimate

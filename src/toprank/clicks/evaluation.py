@@ -271,7 +271,8 @@ def evaluate(
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
-    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=2000, k=2, noise=0)
+    >>> users = tr.clicks.PBM.from_parameters([1, 0.5])
+    >>> log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=2000, k=2, noise=0)
     >>> estimates = tr.clicks.evaluate(data.X[:, 0], log, data, "dcg@2", propensities=[1, 0.5])
     >>> estimates.interval.low < estimates.value < estimates.interval.high
     True

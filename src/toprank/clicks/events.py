@@ -1,7 +1,7 @@
 """Logs of events: what was shown and what was clicked stand apart, and are joined here.
 
 A click belongs to the latest list of its search or session that shows the document; one that no list shows is counted
-in `ClickLog.left_out`, as is everything else that cannot be used.
+in `ClickLog.dropped`, as is everything else that cannot be used.
 """
 
 from __future__ import annotations

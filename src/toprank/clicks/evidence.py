@@ -26,7 +26,7 @@ from toprank.clicks.corrections import (
     data_queries,
     refuse_trust,
 )
-from toprank.clicks.curves import Curves
+from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.intervention_harvesting import (
     HARVESTED,
     PropensityEstimator,
@@ -34,7 +34,7 @@ from toprank.clicks.intervention_harvesting import (
     prepared,
     refuse_one_order,
 )
-from toprank.clicks.log import ClickLog, check_log, left_out_in_turn, numbered, sums
+from toprank.clicks.log import ClickLog, check_log, jackknife_groups, numbered, sums
 from toprank.clicks.policies import LoggedQueries, Metric, PolicyValues, policy_value
 from toprank.clicks.recency import ChosenSessions, Sessions
 from toprank.compute import FloatArray, IntArray
@@ -97,7 +97,7 @@ class _Origin:
         return sums(query, None, n), sums(query, weights, n), sums(query, weights**2, n)
 
     @cached_property
-    def curves(self) -> Curves:
+    def curves(self) -> PropensityCurves:
         """The propensities of the whole log."""
         propensities, context, ranker = self.source
         return curves_of(propensities, self.log, self.data, ranker, context)
@@ -181,7 +181,7 @@ class Evidence:
     @cached_property
     def groups(self) -> tuple[FloatArray, FloatArray]:
         """Groups of queries for the jackknife: how often each query counts without each group; shares of sessions."""
-        return left_out_in_turn(self.log, _GROUPS, 0)
+        return jackknife_groups(self.log, _GROUPS, 0)
 
     def without(self, group: int) -> Evidence:
         """Return the evidence without a group of queries, with propensities estimated anew."""
@@ -221,7 +221,7 @@ class Evidence:
     # ---- propensities ----
 
     @cached_property
-    def curves(self) -> Curves:
+    def curves(self) -> PropensityCurves:
         """The propensities: given, or estimated from these sessions."""
         origin, source = self._origin, self.source
         if source.is_harvested:
@@ -232,11 +232,11 @@ class Evidence:
         return curves_of(propensities, self.log, origin.data, ranker, context, origin.curves)
 
     @property
-    def whole_curves(self) -> Curves:
+    def whole_curves(self) -> PropensityCurves:
         """The propensities of the evidence that this is a part of."""
         return self._origin.curves
 
-    def _harvested(self, method: str) -> Curves:
+    def _harvested(self, method: str) -> PropensityCurves:
         ready = self._origin.estimator(method)
         slope = ready.estimate(self.counts)
         known = np.isfinite(slope)
@@ -247,7 +247,7 @@ class Evidence:
         refuse_one_order(self._origin.log, known)
         if len(slope) < self.depth:
             raise DataError("The sessions that were shuffled show fewer positions than the log; use log.top(k).")
-        curves = Curves.of(np.where(known, slope, np.nan), method)
+        curves = PropensityCurves.from_values(np.where(known, slope, np.nan), method)
         check_known(curves, self.cells.position - 1)
         return replace(curves, least=self.least)
 
@@ -296,7 +296,7 @@ class Evidence:
         joined = JoinedCells(self.cells, cell, self.cells.rewards[reward], self.queries, self.sessions)
         return correct(joined, correction, curves, predicted)
 
-    def index_of(self, curves: Curves) -> IntArray:
+    def index_of(self, curves: PropensityCurves) -> IntArray:
         """Return the index of α and β for each of the cells."""
         if curves.layout is None:
             return self.cells.position - 1
@@ -350,7 +350,7 @@ def bind(
         regression: R̂ of ``dr``, a number for each document or a fitted ranker. Default: learned from other queries.
 
     >>> data = RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
-    >>> log = ClickLog.of(["q"] * 4, ["x", "y"] * 2, [1, 2] * 2, [1, 0, 0, 1])
+    >>> log = ClickLog.from_columns(["q"] * 4, ["x", "y"] * 2, [1, 2] * 2, [1, 0, 0, 1])
     >>> bind(log, data, propensities=[1.0, 0.5]).relevance(Correction("snips")).relevance.tolist()
     [0.5, 1.0]
     """

@@ -114,7 +114,7 @@ def read(
         format: parquet, arrow, csv, jsonl or yandex, where neither content nor name tells.
 
     Returns:
-        the log. What could not become an impression or a click is counted in `ClickLog.left_out`.
+        the log. What could not become an impression or a click is counted in `ClickLog.dropped`.
 
     >>> import pyarrow as pa
     >>> frame = pa.table({"qid": ["a", "a"], "url": ["x", "y"], "rank": [1, 2], "clicked": [False, True]})
@@ -206,13 +206,13 @@ class _Strips:
         self._columns |= {
             role: name for role, name in self._roles.items() if role in ("dwell", "time", "user", "value")
         }
-        self._pieces: dict[str, list[Any]] = {role: [] for role in (*_IDS, "position", "click", *self._columns)}
+        self._pieces: dict[str, list[Any]] = {role: [] for role in (*_ID_ROLES, "position", "click", *self._columns)}
         self._n = self._empty = 0  # rows, and lists without a document
 
     def log(self) -> ClickLog:
         """All rows as a log."""
         used = list(dict.fromkeys([*self._roles.values(), *self._columns.values()]))
-        texts = [self._roles[role] for role in (*_IDS, "user") if role in self._roles]
+        texts = [self._roles[role] for role in (*_ID_ROLES, "user") if role in self._roles]
         for table in self._tables:
             row = 0
             with table.about():
@@ -242,7 +242,7 @@ class _Strips:
             refuse_nulls(values, name, role, row_of)
             return values, name, role
 
-        for role in _IDS:
+        for role in _ID_ROLES:
             if role in columns:
                 self._pieces[role].append(ids_in(*cells(role)).dictionary_encode())
         if "position" in columns:
@@ -259,7 +259,7 @@ class _Strips:
         if not sum(map(len, self._pieces["click"])):
             raise DataError("The table has no rows." if not self._n else "All lists are empty.")
         ids: dict[str, Numbered] = {}
-        for role in _IDS:
+        for role in _ID_ROLES:
             if self._pieces[role]:
                 written = from_text and role != "document"  # whose ids are text in data, too
                 ids[role] = numbered(pa.chunked_array(_alike(self._pieces[role])), from_text=written)
@@ -281,7 +281,7 @@ def _roles(names: Sequence[str], choices: Mapping[str, Choice], metadata: Sequen
         if choice is not None:
             if choice:
                 roles[role] = choice
-            elif role in _NEEDED:
+            elif role in _REQUIRED_ROLES:
                 raise DataError(f"A click log needs a column for the {role}.")
             continue
         free = [name for name in names if name not in taken]
@@ -292,7 +292,7 @@ def _roles(names: Sequence[str], choices: Mapping[str, Choice], metadata: Sequen
             raise DataError(f"Several columns could be the {role}: {candidates}.", remedy=say)
         if matches:
             roles[role] = matches[0]
-        elif role in _NEEDED:
+        elif role in _REQUIRED_ROLES:
             raise _no_column(role, names)
     repeated = [name for name in roles.values() if list(roles.values()).count(name) > 1]
     if repeated:
@@ -355,7 +355,7 @@ def write(log: ClickLog, path: PathLike) -> None:
     not written, and what was left out when the log was made is not either.
 
     >>> import tempfile
-    >>> log = ClickLog.of(["a", "a"], ["x", "y"], [1, 2], [0, 1])
+    >>> log = ClickLog.from_columns(["a", "a"], ["x", "y"], [1, 2], [0, 1])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write(log, f"{folder}/log.parquet")
     ...     read(f"{folder}/log.parquet").clicks.tolist()
@@ -370,7 +370,7 @@ def write(log: ClickLog, path: PathLike) -> None:
     if taken:
         raise DataError(f"The log carries a column '{min(taken)}', which is what a column of the file is called.")
     strip = _strips_of(log)
-    write_batches(path, kind, strip(0).schema, map(strip, range(0, log.n_impressions, _STRIP)))
+    write_batches(path, kind, strip(0).schema, map(strip, range(0, log.n_impressions, _ROWS_PER_BATCH)))
 
 
 def written_as(path: PathLike) -> str:
@@ -383,12 +383,12 @@ def written_as(path: PathLike) -> str:
 
 def _strips_of(log: ClickLog) -> Callable[[int], Any]:
     """Return a function from the first row of a strip to its impressions, as a record batch."""
-    ids_of_roles = zip(_IDS, (log.qids, log.document_ids, log.session_names), strict=True)
+    ids_of_roles = zip(_ID_ROLES, (log.qids, log.document_ids, log.session_names), strict=True)
     ids = {name: _as_arrow(name, column) for name, column in ids_of_roles}
     further = {name: _as_arrow(name, values) for name, values in log.columns.items()}
 
     def strip(start: int) -> Any:
-        rows = slice(start, start + _STRIP)
+        rows = slice(start, start + _ROWS_PER_BATCH)
         pair, session = log.pair[rows], log.session[rows]
         places = {"session": session, "query": log.pair_query[pair], "document": pair}
         columns = {name: ids[name].take(pa.array(place)) for name, place in places.items()}

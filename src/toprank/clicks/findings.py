@@ -1,6 +1,6 @@
 """Findings in a click log: sentences, each with counts and a remedy.
 
-Nothing is dropped here. What reading could not use was counted then (`ClickLog.left_out`) and is reported again; what
+Nothing is dropped here. What reading could not use was counted then (`ClickLog.dropped`) and is reported again; what
 models refuse (several documents at one position) is a problem; everything else is for the reader to judge.
 """
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from toprank.clicks.contexts import Context, Contexts, changes_looks, columns_of, contexts_of, differ, filled
 from toprank.clicks.events import UNSHOWN
-from toprank.clicks.log import TOLD_AGAIN, TORN, ClickLog, numbered, sums
-from toprank.clicks.models import WITHOUT_DOUBLED
+from toprank.clicks.log import DUPLICATE_IMPRESSIONS, TRUNCATED_LINES, ClickLog, numbered, sums
+from toprank.clicks.models import DROP_DUPLICATE_POSITIONS
 from toprank.clicks.recency import moment, seconds_of
 from toprank.clicks.values import AGAIN, EARLY, OVERRETURNED, UNCLICKED, UNVALUED
 from toprank.compute import FloatArray, IntArray
@@ -23,10 +23,13 @@ from toprank.doctor.findings import Finding, Severity, about_some, agreeing, exa
 from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 
 Mask = npt.NDArray[np.bool_]
-_LEAST_CLICKS = 5  # of a session or user that is suspected
-_UNLIKELY = 1e-6
-_SOME = 20  # lists that end alike by design and not by chance
-_ODD, _DAY = 1000, 86_400.0  # one session in so many may be dated wrong; and a log may pause for a day
+_MIN_SUSPICIOUS_CLICKS = 5  # of a session or user that is suspected
+_MAX_CHANCE_PROBABILITY = 1e-6
+_MIN_LISTS_ENDING_ALIKE = 20  # lists that end alike by design and not by chance
+_SESSIONS_PER_WRONG_DATE, _MAX_GAP_SECONDS = (
+    1000,
+    86_400.0,
+)  # one session in so many may be dated wrong; and a log may pause for a day
 
 
 def of_log(log: ClickLog, context: Context | None, seed: int) -> Iterator[Finding]:
@@ -56,7 +59,7 @@ def _members(numbers: IntArray, n: int) -> Mask:
 
 _RETURNS = "Look at what writes returns: each must say how much comes back, as a number above 0."
 _WORDS_OF_KINDS = {
-    TOLD_AGAIN: (
+    DUPLICATE_IMPRESSIONS: (
         "repeated-impressions",
         "They count once, as clicked if any copy was. Find out why they are logged twice.",
     ),
@@ -64,7 +67,7 @@ _WORDS_OF_KINDS = {
         "impossible-clicks",
         "These clicks are not counted: check that lists are logged whole, and before their clicks.",
     ),
-    TORN: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
+    TRUNCATED_LINES: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
     AGAIN: ("repeated-events", "Where an event may happen twice, give each an id."),
     EARLY: ("clocks", "Events are joined to lists by ids alone, so nothing is lost; synchronize the clocks."),
     UNVALUED: ("returns", _RETURNS),
@@ -75,7 +78,7 @@ _OTHERWISE = ("left-out", "They are left out; if there are many, look at what wr
 
 
 def _of_reading(log: ClickLog) -> Iterator[Finding]:
-    for words, count in log.left_out.items():
+    for words, count in log.dropped.items():
         code, remedy = _WORDS_OF_KINDS.get(words, _OTHERWISE)
         yield Finding(code, "warning", f"{words[0].upper()}{words[1:]}: {count:,}.", count, (), remedy)
 
@@ -153,14 +156,14 @@ def _one_sided(log: ClickLog) -> Iterator[Finding]:
         return
     with np.errstate(divide="ignore"):
         unclicked = np.exp(sums(log.session, np.log1p(-click_rates(log))[log.position], log.n_sessions))
-    if clicked.all() and unclicked.sum() > -np.log(_UNLIKELY):
+    if clicked.all() and unclicked.sum() > -np.log(_MAX_CHANCE_PROBABILITY):
         sentence = f"Every session has a click, where {unclicked.sum():,.0f} without one would be expected."
         yield Finding(
             "clicked-sessions-alone", "warning", sentence, log.n_sessions, (),
             "Also log lists that nobody clicked; without them all click rates are too high.",
         )  # fmt: skip
     count = int(clicked.sum())
-    if log.depth > 1 and count >= _SOME and log.clicks[log.offsets[1:] - 1][clicked].all():
+    if log.depth > 1 and count >= _MIN_LISTS_ENDING_ALIKE and log.clicks[log.offsets[1:] - 1][clicked].all():
         yield Finding(
             "cut-lists", "warning", f"All {count:,} lists with a click end with a click.", count, (),
             "Also log what stood below the last click: users may have looked at it without clicking.",
@@ -180,7 +183,9 @@ def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
     share = clicked / np.maximum(shown, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.nan_to_num(share * np.log(share / p)) + np.nan_to_num((1 - share) * np.log((1 - share) / (1 - p)))
-    return np.asarray((clicked >= _LEAST_CLICKS) & (share > p) & (-shown * apart < np.log(_UNLIKELY)))
+    return np.asarray(
+        (clicked >= _MIN_SUSPICIOUS_CLICKS) & (share > p) & (-shown * apart < np.log(_MAX_CHANCE_PROBABILITY))
+    )
 
 
 def _of_robots(log: ClickLog) -> Iterator[Finding]:
@@ -239,10 +244,10 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         "Commands and methods that go by time refuse them: leave them out, or give them a time.",
     )  # fmt: skip
     order = np.sort(times[dated])
-    most = len(order) // _ODD
+    most = len(order) // _SESSIONS_PER_WRONG_DATE
     if most:
         gaps = np.diff(order[-most - 1 :])
-        if gaps.max() > order[-most - 1] - order[0] + _DAY:
+        if gaps.max() > order[-most - 1] - order[0] + _MAX_GAP_SECONDS:
             border = order[-most - 1 + int(np.argmax(gaps)) + 1]
             yield from _some_sessions(
                 log, dated & (times >= border), "clocks", "warning",
@@ -314,14 +319,17 @@ def _told_apart(log: ClickLog, contexts: Contexts) -> bool:
     """Whether documents at one position of a session stood in different contexts, wherever there are several."""
     several = np.int64(len(contexts.names))
     place = log.session * np.int64(log.depth) + log.position - 1
-    return bool(log.doubled.any()) and len(np.unique(place * several + contexts.number)) == log.n_impressions
+    return (
+        bool(log.has_duplicate_positions.any())
+        and len(np.unique(place * several + contexts.number)) == log.n_impressions
+    )
 
 
 def _mixed(log: ClickLog, contexts: Contexts) -> Iterator[Finding]:
     """Modules that count from 1 each, told as positions of one list."""
     if not contexts.varies or not _told_apart(log, contexts):
         return
-    count = int(log.doubled.sum())
+    count = int(log.has_duplicate_positions.sum())
     sentence = (
         f"In {count:,} of {log.n_sessions:,} sessions several documents stand at one position, one for each "
         f"{contexts.called}: positions start over in each, so they are not positions of one list."

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.log import (
-    COMPARED,
+    MAX_COMPARED_POSITIONS,
     ClickLog,
     UnidentifiedError,
     UnidentifiedWarning,
+    bootstrap_weights,
     check_log,
-    redrawn,
     sums,
     sums_by,
 )
@@ -41,11 +41,11 @@ _SHOW = "or show some documents at other positions: swap neighbors, or shuffle t
 SWAP = "Swap neighbors or shuffle the top in a share of the sessions, and the log will be able to say."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _MIN_Z = 4.0  # standard errors
-_PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
-_MAX_STEPS = 100
+_PRIOR_CLICKS = 1e-6  # clicks at each position, so that one without any is compared at all
+_MAX_ITERATIONS = 100
 _CONVERGENCE_TOLERANCE = 1e-10  # of log θ: steps are Newton's, so that the next one would be shorter than rounding
-_ROUNDING = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
-_RIDGE = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
+_LIKELIHOOD_TOLERANCE = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
+_RIDGE_CLICKS = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
 _MAX_STEP = 3.0  # of log θ in one step: far from the maximum the curvature tells little
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomization")
 
@@ -102,7 +102,7 @@ class _Harvest(NamedTuple):
     weight: FloatArray
 
     @classmethod
-    def of(cls, log: ClickLog) -> _Harvest:
+    def from_log(cls, log: ClickLog) -> _Harvest:
         check_compared(log)
         depth = log.depth
         weight = log.impression_weights
@@ -125,11 +125,11 @@ class _Harvest(NamedTuple):
 def graph(log: ClickLog) -> Graph:
     """The positions of a log, joined where a document of a query was shown at both.
 
-    >>> log = ClickLog.of(["q", "q", "q", "q", "r"], ["a", "b", "b", "a", "c"], [1, 2, 1, 2, 3], [0] * 5)
+    >>> log = ClickLog.from_columns(["q", "q", "q", "q", "r"], ["a", "b", "b", "a", "c"], [1, 2, 1, 2, 3], [0] * 5)
     >>> graph(log).components
     ((1, 2), (3,))
     """
-    return _graph(_Harvest.of(log), log.depth)
+    return _graph(_Harvest.from_log(log), log.depth)
 
 
 def _graph(harvest: _Harvest, depth: int) -> Graph:
@@ -301,7 +301,7 @@ def prepared(log: ClickLog, method: str) -> PropensityEstimator:
     marked = "explored" in log.columns
     if method == "randomization" and marked:
         log = shuffled(log)
-    harvest = _Harvest.of(log)
+    harvest = _Harvest.from_log(log)
     of_log = _graph(harvest, log.depth)
     used = {
         "pivot": lambda edge: edge.first == 1,
@@ -378,7 +378,7 @@ def _chain(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
 
 def _randomized(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
     del harvest
-    weight = log.weighed(weights)
+    weight = log.reweighted(weights)
     rate = _ratio(sums(log.position - 1, weight * log.clicks, log.depth), sums(log.position - 1, weight, log.depth))
     return rate / rate[0] if rate[0] > 0 else np.full(log.depth, np.nan)
 
@@ -398,7 +398,7 @@ def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatAr
     other = np.stack([second, first], axis=1).reshape(-1)
     begins = 2 * np.arange(len(first) + 1)
     counts = shown[place, other], clicks[place, other]
-    examination, rests = relative_examinations(begins, place.astype(np.int32), *counts, log.depth, _PRIOR)
+    examination, rests = relative_examinations(begins, place.astype(np.int32), *counts, log.depth, _PRIOR_CLICKS)
     if not rests:
         warn_user(
             "The propensities by all-pairs did not converge: too few clicks connect some positions to the others. "
@@ -415,11 +415,13 @@ def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatAr
 
 def check_compared(log: ClickLog) -> None:
     """Refuse a log with more positions than can be compared with each other."""
-    if log.depth > COMPARED:
+    if log.depth > MAX_COMPARED_POSITIONS:
         raise DataError(
-            f"The log shows position {log.depth:,}, and every pair of positions would need a number, so {COMPARED:,} "
-            "positions are the most.",
-            remedy=Remedy(f"log.top({COMPARED}) keeps the first ones.", "Leave out the rows of lower positions."),
+            f"The log shows position {log.depth:,}, but at most {MAX_COMPARED_POSITIONS:,} positions can be compared, "
+            "because the comparison stores a number for every pair of positions.",
+            remedy=Remedy(
+                f"log.top({MAX_COMPARED_POSITIONS}) keeps the first ones.", "Leave out the rows of lower positions."
+            ),
         )
 
 
@@ -476,7 +478,7 @@ def relative_examinations(
         return float(of_place @ log_theta - of_document @ np.log(times @ np.exp(log_theta)))
 
     log_theta, reached = np.zeros(n_places), value(np.zeros(n_places))
-    for _ in range(_MAX_STEPS):
+    for _ in range(_MAX_ITERATIONS):
         expected = times.multiply(np.exp(log_theta)).tocsr()
         shares = expected.multiply((1 / np.asarray(expected.sum(axis=1)).ravel())[:, None]).tocsr()
         gradient = of_place - shares.T @ of_document
@@ -488,7 +490,9 @@ def relative_examinations(
         while (raised := value(log_theta + step)) < reached - 1e-12 * abs(reached):
             step /= 2
         log_theta, reached = log_theta + step, raised
-        if np.abs(step).max() <= _CONVERGENCE_TOLERANCE or gradient @ step <= _ROUNDING * (1 + abs(reached)):
+        if np.abs(step).max() <= _CONVERGENCE_TOLERANCE or gradient @ step <= _LIKELIHOOD_TOLERANCE * (
+            1 + abs(reached)
+        ):
             return np.exp(log_theta), True
     return np.exp(log_theta), False
 
@@ -512,7 +516,7 @@ def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
     expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()
     information = np.diag(np.asarray(expected.sum(axis=0)).ravel()) - (share.T @ expected).toarray()
     least = np.zeros(depth)
-    least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _RIDGE * np.eye(depth - 1)))
+    least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _RIDGE_CLICKS * np.eye(depth - 1)))
     return least
 
 

@@ -156,7 +156,7 @@ def launch_report(
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_documents=5, seed=0)
-    >>> users = tr.clicks.PBM.known([1, 0.6, 0.4, 0.3, 0.2])
+    >>> users = tr.clicks.PBM.from_parameters([1, 0.6, 0.4, 0.3, 0.2])
     >>> log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=4_000, k=5, exploration=0.5)
     >>> report = tr.clicks.launch_report(log, data, -data.labels, data.labels, propensities=[1, 0.6, 0.4, 0.3, 0.2])
     >>> report.decision, report.status

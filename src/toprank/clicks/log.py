@@ -17,13 +17,15 @@ from toprank.data.queries import Queries, positions_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 Array = npt.NDArray[Any]
-COMPARED = 1_000  # the most positions that are compared with each other: every pair has a number, or several
-DEEPEST = 10_000  # the last position: lower ones are mistakes, and would cost memory for all above them
+MAX_COMPARED_POSITIONS = (
+    1_000  # the most positions that are compared with each other: every pair has a number, or several
+)
+MAX_POSITION = 10_000  # the last position: lower ones are mistakes, and would cost memory for all above them
 REWARDS = ("click", "value")
-TOLD_AGAIN = "impressions that were logged twice, and count once"
-TORN = "lines that were cut off when the service was killed"
-_SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
-_MAX_LETTERS = 32  # of ids that NumPy holds side by side; of longer ones it holds references
+DUPLICATE_IMPRESSIONS = "impressions that were logged twice, and count once"
+TRUNCATED_LINES = "lines that were cut off when the service was killed"
+_MAX_TABLE_RATIO = 4  # a table of all numbers between the ids may be so many times as long as the log
+_MAX_INLINE_ID_LENGTH = 32  # of ids that NumPy holds side by side; of longer ones it holds references
 
 
 class UnidentifiedWarning(UserWarning):
@@ -50,7 +52,7 @@ class ClickLog:
         clicks: whether each impression was clicked.
         columns: further columns of impressions: ``dwell``, ``time``, ``ranker`` …
         session_ids: the ids that sessions had in their source; None if they are numbered.
-        left_out: how often something could not become an impression or a click, in words.
+        dropped: how often something could not become an impression or a click, in words.
         weights: how much each session counts (`toprank.clicks.recency`); None if all count alike.
     """
 
@@ -64,11 +66,11 @@ class ClickLog:
     clicks: npt.NDArray[np.bool_]
     columns: Mapping[str, Array] = field(default_factory=dict)
     session_ids: Array | None = None
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
     weights: FloatArray | None = None
 
     @classmethod
-    def of(
+    def from_columns(
         cls, query: npt.ArrayLike, document: npt.ArrayLike, position: npt.ArrayLike, click: npt.ArrayLike,
         session: npt.ArrayLike | None = None, **columns: npt.ArrayLike,
     ) -> ClickLog:  # fmt: skip
@@ -76,9 +78,9 @@ class ClickLog:
 
         Without `session`, rows stand in the order of the log, and a session ends where the query changes or the
         position does not rise. A document that a session tells twice at one position is one impression, clicked where
-        either was; other documents at a position that is taken stay (`doubled` marks such sessions).
+        either was; other documents at a position that is taken stay (`has_duplicate_positions` marks such sessions).
 
-        >>> log = ClickLog.of(["a", "a", "a", "a"], ["x", "y", "y", "x"], [1, 2, 1, 2], [0, 1, 1, 0])
+        >>> log = ClickLog.from_columns(["a", "a", "a", "a"], ["x", "y", "y", "x"], [1, 2, 1, 2], [0, 1, 1, 0])
         >>> log.n_sessions, log.n_pairs, log.clicks.tolist()
         (2, 2, [False, True, True, False])
         """
@@ -136,7 +138,7 @@ class ClickLog:
         """For each impression, how much its session counts: 1 if all count alike."""
         return _ones(self.n_impressions) if self.weights is None else np.repeat(self.weights, np.diff(self.offsets))
 
-    def weighed(self, queries: FloatArray) -> FloatArray:
+    def reweighted(self, queries: FloatArray) -> FloatArray:
         """For each impression, how much it counts if queries count so often."""
         return queries[self.query] * self.impression_weights
 
@@ -151,12 +153,12 @@ class ClickLog:
         return np.add.reduceat(self.clicks.astype(np.int64), self.offsets[:-1])
 
     @cached_property
-    def worked_out(self) -> dict[Any, Any]:
+    def cache(self) -> dict[Any, Any]:
         """A cache for what is computed from this log and needed again; a log derived from it has its own."""
         return {}
 
     @cached_property
-    def doubled(self) -> npt.NDArray[np.bool_]:
+    def has_duplicate_positions(self) -> npt.NDArray[np.bool_]:
         """For each session, whether it has several documents at one position, so that their order is not known."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
         sessions = np.zeros(self.n_sessions, dtype=bool)
@@ -166,7 +168,7 @@ class ClickLog:
     def rewards(self, reward: str = "click") -> FloatArray:
         """Return what each impression brought: 1 if it was clicked (``click``), or its value (``value``).
 
-        >>> ClickLog.of(["a", "a"], ["x", "y"], [1, 2], [0, 1], value=[0.0, 9.5]).rewards("value").tolist()
+        >>> ClickLog.from_columns(["a", "a"], ["x", "y"], [1, 2], [0, 1], value=[0.0, 9.5]).rewards("value").tolist()
         [0.0, 9.5]
         """
         if reward not in REWARDS:
@@ -185,11 +187,11 @@ class ClickLog:
         return values
 
     @cached_property
-    def distinct(self) -> tuple[ClickLog, FloatArray]:
+    def unique_sessions(self) -> tuple[ClickLog, FloatArray]:
         """The sessions without those that showed the same and were clicked the same, by query, and how often each was.
 
-        >>> log = ClickLog.of(["a"] * 6, list("xyxyxy"), [1, 2] * 3, [1, 0, 0, 0, 1, 0])
-        >>> distinct, counts = log.distinct
+        >>> log = ClickLog.from_columns(["a"] * 6, list("xyxyxy"), [1, 2] * 3, [1, 0, 0, 0, 1, 0])
+        >>> distinct, counts = log.unique_sessions
         >>> distinct.n_sessions, sorted(counts.tolist())
         (2, [1.0, 2.0])
         """
@@ -220,13 +222,13 @@ class ClickLog:
             session_query=self.session_query[chosen],
             session_ids=ids,
             weights=weights,
-            left_out={},
+            dropped={},
         )
 
     def take(self, rows: IntArray | npt.NDArray[np.bool_], **changes: Any) -> ClickLog:
         """Return the log of some impressions, in this order, with further fields replaced; sessions must stay together.
 
-        >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
+        >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 1])
         >>> log.take(np.array([1, 0]), position=log.position).clicks.tolist()
         [True, False]
         """
@@ -237,7 +239,7 @@ class ClickLog:
     def top(self, k: int) -> ClickLog:
         """The log of the first k positions; sessions that show nothing there are left out.
 
-        >>> ClickLog.of(["a", "a", "a"], ["x", "y", "z"], [1, 2, 9], [0, 1, 1]).top(2).position.tolist()
+        >>> ClickLog.from_columns(["a", "a", "a"], ["x", "y", "z"], [1, 2, 9], [0, 1, 1]).top(2).position.tolist()
         [1, 2]
         """
         kept = self.position <= k
@@ -255,7 +257,7 @@ class ClickLog:
         Where the data have no document ids, these are the numbers of their rows, as `simulate` has it.
 
         >>> data = RankingData([[0.5], [0.7]], qid=["a", "a"], document_ids=["y", "x"])
-        >>> ClickLog.of(["a", "a"], ["x", "z"], [1, 2], [0, 1]).rows(data).tolist()
+        >>> ClickLog.from_columns(["a", "a"], ["x", "z"], [1, 2], [0, 1]).rows(data).tolist()
         [1, -1]
         """
         check_data("the join with a click log", data)
@@ -266,7 +268,7 @@ class ClickLog:
 
         Where a column differs between impressions of a pair, the last of them counts.
 
-        >>> log = ClickLog.of(["a", "a", "b"], ["x", "y", "x"], [1, 2, 1], [0, 1, 0], bm25=[0.5, 0.7, 0.9])
+        >>> log = ClickLog.from_columns(["a", "a", "b"], ["x", "y", "x"], [1, 2, 1], [0, 1, 0], bm25=[0.5, 0.7, 0.9])
         >>> data = log.data(["bm25"])
         >>> data.X.ravel().tolist(), log.rows(data).tolist()
         ([0.5, 0.7, 0.9], [0, 1, 2])
@@ -289,8 +291,8 @@ class ClickLog:
     def pairs_in(self, other: ClickLog) -> IntArray:
         """Return for each pair the number of the same query and document in another log, by ids; -1 if there is none.
 
-        >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 0])
-        >>> log.pairs_in(ClickLog.of(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
+        >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 0])
+        >>> log.pairs_in(ClickLog.from_columns(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
         [-1, 0]
         """
         return rows_of_pairs(self._pairs, other._pairs)
@@ -417,7 +419,7 @@ def _counted(values: Array) -> Numbered | None:
     if not len(values):
         return Numbered(values, np.empty(0, dtype=np.int64))
     low, high = int(values.min()), int(values.max())
-    if high - low >= _SPARSE * len(values):
+    if high - low >= _MAX_TABLE_RATIO * len(values):
         return None
     place = (values.astype(np.int64) if values.dtype.kind == "i" else values) - low
     known = np.zeros(high - low + 1, dtype=bool)
@@ -433,7 +435,9 @@ def ids_of(known: Any) -> Array:
     if pa.types.is_integer(known.type):
         return np.asarray(known.to_numpy(zero_copy_only=False))
     longest = pc.max(pc.utf8_length(known)).as_py() or 0
-    held = longest > _MAX_LETTERS or pc.any(pc.match_substring(known, "\0")).as_py()  # a last zero is padding to NumPy
+    held = (
+        longest > _MAX_INLINE_ID_LENGTH or pc.any(pc.match_substring(known, "\0")).as_py()
+    )  # a last zero is padding to NumPy
     return np.array(known.to_pylist(), dtype=object if held else np.str_)
 
 
@@ -494,10 +498,10 @@ def redrawn(log: ClickLog, n_resamples: int, seed: int) -> Iterator[FloatArray]:
         yield np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64)
 
 
-def left_out_in_turn(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray, FloatArray]:
+def jackknife_groups(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray, FloatArray]:
     """Leave out each group of queries in turn: how often each query counts, 0 or 1; and the groups' shares of sessions.
 
-    >>> weights, shares = left_out_in_turn(ClickLog.of(["q", "q", "r"], ["a"] * 3, [1] * 3, [0, 1, 1]), 20, 0)
+    >>> weights, shares = jackknife_groups(ClickLog.from_columns(["q", "q", "r"], ["a"] * 3, [1] * 3, [0, 1, 1]), 20, 0)
     >>> weights.sum(axis=1).tolist(), sorted(shares.round(2).tolist())
     ([1.0, 1.0], [0.33, 0.67])
     """

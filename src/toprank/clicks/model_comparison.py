@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, redrawn, sums
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, bootstrap_weights, sums
 from toprank.clicks.models import ClickModel, check_lists
 from toprank.clicks.products import PBM, UBM
 from toprank.clicks.rates import DocumentCTR, GlobalCTR, RankCTR
@@ -184,7 +184,7 @@ def compare_models(
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
-    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=2_000, k=3)
+    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters([1, 0.5, 0.25]), sessions=2_000, k=3)
     >>> sorted(tr.clicks.compare_models(log, [tr.clicks.PBM()]).names)
     ['DocumentCTR', 'GlobalCTR', 'PBM', 'RankCTR']
     """

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from toprank.clicks.em import Maximum, rate_prior
 from toprank.clicks.features import AttractionByFeatures, logistic
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, left_out_in_turn
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, jackknife_groups
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -27,15 +27,15 @@ from toprank.errors import DataError, Remedy, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, jackknife
 
-WITHOUT_DOUBLED = Remedy(
-    "log.select(~log.doubled) leaves them out.",
-    "{skip_doubled} leaves them out.",
-    "toprank clicks fit {skip_doubled} leaves them out.",
-    skip_doubled=True,
+DROP_DUPLICATE_POSITIONS = Remedy(
+    "log.select(~log.has_duplicate_positions) leaves them out.",
+    "{drop_duplicate_positions} leaves them out.",
+    "toprank clicks fit {drop_duplicate_positions} leaves them out.",
+    drop_duplicate_positions=True,
 )
-_HARDLY = 0.2  # impressions of the prior where it is about what documents share
-_SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
-_DOUBT = 0.25  # of a correction: documents are not quite what the fit holds them for
+_WEAK_PRIOR_IMPRESSIONS = 0.2  # impressions of the prior where it is about what documents share
+_N_SIMULATED_LOGS = 16  # logs of users who are as the model says, to see what it makes of them
+_CORRECTION_UNCERTAINTY = 0.25  # of a correction: documents are not quite what the fit holds them for
 
 
 class Perplexity(float):
@@ -62,7 +62,7 @@ class ClickModel(ABC):
             what the model holds for looked at (`rate_prior`).
         tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms), and
             the probabilities that pairs share have next to no way to go, by their last steps.
-        max_steps: and after so many steps in any case.
+        max_iterations: and after so many steps in any case.
         attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learned under
             logistic regression in every step, without the prior. `fit` then needs the data with the features.
 
@@ -71,7 +71,7 @@ class ClickModel(ABC):
         ranker_: f, where the attraction is learned from features.
         parameters_: the probabilities that all pairs share, by name.
         prior_: the clicks and skips that were added.
-        steps_: number of steps of the fit.
+        n_iter_: number of steps of the fit.
         converged_: whether it came to rest.
     """
 
@@ -80,7 +80,7 @@ class ClickModel(ABC):
     attraction_: FloatArray
     satisfaction_: FloatArray
     prior_: tuple[float, float]
-    steps_: int
+    n_iter_: int
     converged_: bool
     log_: ClickLog
     data_: RankingData | None
@@ -96,10 +96,10 @@ class ClickModel(ABC):
     _corrected: dict[str, FloatArray] | None = None
 
     def __init__(
-        self, *, prior: tuple[float, float] | None = None, tolerance: float = 1e-9, max_steps: int = 5_000,
+        self, *, prior: tuple[float, float] | None = None, tolerance: float = 1e-9, max_iterations: int = 5_000,
         attraction: Any = None,
     ) -> None:  # fmt: skip
-        self.prior, self.tolerance, self.max_steps, self.attraction = prior, tolerance, max_steps, attraction
+        self.prior, self.tolerance, self.max_iterations, self.attraction = prior, tolerance, max_iterations, attraction
 
     def fit(
         self,
@@ -122,7 +122,7 @@ class ClickModel(ABC):
         """
         self._learn(log, data, query_weights, threads)
         if not self.converged_:
-            warn_user(_restless(self, f"{self.steps_:,} steps"), ConvergenceWarning)
+            warn_user(_restless(self, f"{self.n_iter_:,} steps"), ConvergenceWarning)
         self._look_at_joints(log, data)
         if not log.clicks.any():
             name = type(self).__name__
@@ -135,7 +135,7 @@ class ClickModel(ABC):
         """`fit`, without a word."""
         check_lists(log)
         check_number("tolerance", self.tolerance, above=0)
-        check_whole("max_steps", self.max_steps, 1)
+        check_whole("max_iterations", self.max_iterations, 1)
         self.prior_ = self._usual_prior(log) if self.prior is None else self.prior
         if np.shape(self.prior_) != (2,) or not all(0 < value < np.inf for value in self.prior_):
             raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
@@ -144,7 +144,7 @@ class ClickModel(ABC):
             raise DataError("query_weights are all 0: no query counts, so nothing can be learned.")
         if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
             raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
-        self.steps_, self.converged_, self._learner = 1, True, self._learner_of(log, data)
+        self.n_iter_, self.converged_, self._learner = 1, True, self._learner_of(log, data)
         self._fit(log, weights, threads)
         self.log_, self.data_, self._weights = log, None if self._learner is None else data, weights
         self._corrected = None
@@ -154,7 +154,7 @@ class ClickModel(ABC):
 
     def _end(self, fitted: Maximum) -> None:
         """Keep where a fit ended, and whether it converged."""
-        self.steps_, self.converged_, self._rest = fitted.steps, fitted.converged, fitted.at
+        self.n_iter_, self.converged_, self._rest = fitted.steps, fitted.converged, fitted.at
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         """The prior if none is given: users may have stopped anywhere, and all looked at the first position."""
@@ -178,11 +178,11 @@ class ClickModel(ABC):
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None: ...
 
     @abstractmethod
-    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
-        """P(click) of each impression: given the clicks above it, or (``given=False``) whatever happened there."""
+    def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
+        """Return P(click) of each impression, given the clicks above it, or marginally with ``conditional=False``."""
 
     @abstractmethod
-    def draw(
+    def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Clicks on the impressions of `log`, whose own are not looked at; of each impression its attraction …"""
@@ -206,10 +206,10 @@ class ClickModel(ABC):
     def session_log_likelihoods(self, log: ClickLog) -> FloatArray:
         """The natural logarithm of P(its clicks) of each session."""
         with np.errstate(divide="ignore"):
-            return np.asarray(np.add.reduceat(np.log(_happened(self.chances(log), log)), log.offsets[:-1]))
+            return np.asarray(np.add.reduceat(np.log(_happened(self.click_probabilities(log), log)), log.offsets[:-1]))
 
-    def perplexity(self, log: ClickLog, *, given: bool = False) -> Perplexity:
-        """Return how surprised the model is at each rank; with ``given=True``, it knows the clicks above."""
+    def perplexity(self, log: ClickLog, *, conditional: bool = False) -> Perplexity:
+        """Return how surprised the model is at each rank; with ``conditional=True``, it knows the clicks above."""
         with np.errstate(divide="ignore"):
             surprise = -np.log2(_happened(self.chances(log, given=given), log))
         rank = log.sessions.positions_in_query
@@ -233,7 +233,7 @@ class ClickModel(ABC):
         of the log tells may be anything: from 0 to 1, or without an upper end where it is relative to another.
 
         >>> from toprank.clicks import PBM
-        >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
+        >>> log = ClickLog.from_columns(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
         >>> interval = PBM().intervals(log)["examination"]
         >>> bool(interval.low[1] < interval.value[1] < interval.high[1])
         True
@@ -242,7 +242,7 @@ class ClickModel(ABC):
         check_number("confidence", confidence, above=0, below=1)
         check_lists(log)
         best, refits, values = self._bias_corrected(log, data, None, seed)
-        weights, shares = left_out_in_turn(log, groups, seed)
+        weights, shares = jackknife_groups(log, groups, seed)
         fits = [self._hardly_shrunk(log, data, kept, best._rest) for kept in (weights if len(weights) > 1 else ())]
         if restless := sum(not fit.converged_ for fit in (best, *fits)):
             warn_user(_restless(self, f"{restless} of {len(fits) + 1} fits"), ConvergenceWarning)
@@ -251,7 +251,10 @@ class ClickModel(ABC):
             noise = np.zeros_like(first)
             if refits:
                 refitted = np.array([refit[name] for refit in refits])
-                noise = refitted.var(axis=0, ddof=1) / len(refits) + (_DOUBT * (refitted.mean(axis=0) - first)) ** 2
+                noise = (
+                    refitted.var(axis=0, ddof=1) / len(refits)
+                    + (_CORRECTION_UNCERTAINTY * (refitted.mean(axis=0) - first)) ** 2
+                )
             without = np.array([fit.parameters_[name] for fit in fits])
             intervals[name] = jackknife(
                 values[name], without, shares, confidence, log_scale=self.ratios, extra_variance=noise
@@ -266,7 +269,7 @@ class ClickModel(ABC):
             )
         return intervals
 
-    def corrected(self) -> dict[str, FloatArray]:
+    def bias_corrected(self) -> dict[str, FloatArray]:
         """The shared parameters, with what few impressions of each document do to them taken out.
 
         They are the values of `intervals`, of the log of the fit; training divides by them. Those of `PBM` are without
@@ -299,13 +302,15 @@ class ClickModel(ABC):
     ) -> Self:
         """The model fitted to a log with a weaker prior, for what all documents share."""
         weak = self._weak_prior(log)
-        model = type(self)(prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction)
+        model = type(self)(
+            prior=weak, tolerance=self.tolerance, max_iterations=self.max_iterations, attraction=self.attraction
+        )
         model._begin = begin
         return model._learn(log, data, weights)
 
     def _weak_prior(self, log: ClickLog) -> tuple[float, float]:
         clicks, skips = self._usual_prior(log) if self.prior is None else self.prior
-        less = min(1.0, _HARDLY / (clicks + skips))
+        less = min(1.0, _WEAK_PRIOR_IMPRESSIONS / (clicks + skips))
         return less * clicks, less * skips
 
     def _refits(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
@@ -322,8 +327,8 @@ class ClickModel(ABC):
         """The lists of the log, clicked by users who are as the model says."""
         rng = np.random.default_rng([seed, 1])  # other numbers than those that draw queries
         liked, enough = self.attraction_, getattr(self, "satisfaction_", self.attraction_)
-        for _ in range(_SIMULATED):
-            yield replace(log, clicks=self.draw(log, liked[log.pair], enough[log.pair], rng))
+        for _ in range(_N_SIMULATED_LOGS):
+            yield replace(log, clicks=self.sample_clicks(log, liked[log.pair], enough[log.pair], rng))
 
     def _of_pairs(self, name: str, log: ClickLog | None) -> FloatArray:
         """Values of the pairs of the fit, for the pairs of another log; what was not seen has the prior's mean."""
@@ -349,7 +354,7 @@ class ClickModel(ABC):
         lines = [
             f"{type(self).__name__} of {self.log_.n_sessions:,} sessions, {self.log_.n_pairs:,} pairs of query and "
             f"document; {a:g} clicks and {b:g} skips are added to each probability"
-            + ("." if self.converged_ else f"; not converged after {self.steps_} steps.")
+            + ("." if self.converged_ else f"; not converged after {self.n_iter_} steps.")
         ]
         for name, values in self.parameters_.items():
             shown = ", ".join(f"{value:.3f}" for value in np.ravel(values)[:10])
@@ -369,19 +374,19 @@ def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
 def check_lists(log: Any) -> None:
     """Refuse what is no log, one without impressions, and one whose lists are not known."""
     check_log(log)
-    if log.doubled.any():
-        count = int(log.doubled.sum())
+    if log.has_duplicate_positions.any():
+        count = int(log.has_duplicate_positions.sum())
         raise DataError(
             f"{count:,} {'session has' if count == 1 else 'sessions have'} several documents at one position, so that "
             "their order is not known:",
-            remedy=WITHOUT_DOUBLED,
+            remedy=DROP_DUPLICATE_POSITIONS,
         )
 
 
 def _restless(model: ClickModel, what: str) -> str:
     return (
         f"The fit of {type(model).__name__} had not converged when it ended ({what}), so its numbers may be far off. "
-        f"Raise max_steps (it is {model.max_steps:,}), or the tolerance."
+        f"Raise max_iterations (it is {model.max_iterations:,}), or the tolerance."
     )
 
 

@@ -162,7 +162,7 @@ def ab_test(
 
     >>> n = 400
     >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
-    >>> log = ClickLog.of(["q"] * n, ["a"] * n, [1] * n, np.arange(n) % 3 == 0, session=np.arange(n),
+    >>> log = ClickLog.from_columns(["q"] * n, ["a"] * n, [1] * n, np.arange(n) % 3 == 0, session=np.arange(n),
     ...                   arm=arm, share=np.where(arm == "new", 0.25, 0.75), user=np.arange(n))
     >>> result = ab_test(log)
     >>> result.names, result.units, result.has_sample_ratio_mismatch

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toprank.clicks.corrections import Relevance, session_queries
-from toprank.clicks.curves import Curves
+from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
@@ -92,7 +92,7 @@ class LoggedQueries(NamedTuple):
     data: RankingData
     asked: BoolArray
     sessions: FloatArray
-    curves: Curves | None
+    curves: PropensityCurves | None
     log: ClickLog
 
     @property
@@ -152,7 +152,7 @@ def policy_value(queries: LoggedQueries, metric: Metric, ranks: IntArray, known:
 
 
 def _clicks_at_ranks(
-    queries: LoggedQueries, curves: Curves, metric: Metric, ranks: IntArray
+    queries: LoggedQueries, curves: PropensityCurves, metric: Metric, ranks: IntArray
 ) -> tuple[FloatArray, FloatArray | float]:
     """Return α and β of each document at its rank; 0 for documents below the depth of the metric, whose rank is 0."""
     data, within = queries.data, ranks > 0

@@ -20,10 +20,10 @@ from toprank.clicks.log import sums_by
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.losses.base import Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
+from toprank.losses.base import Block, BlockResult, BoundLoss, Judgments, Loss, Requested, Traits
 from toprank.losses.softmax import SoftmaxBound
 
-_DAMPED = 0.3  # of a Newton step of all biases at once, which know nothing of each other
+_NEWTON_DAMPING = 0.3  # of a Newton step of all biases at once, which know nothing of each other
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PositionCells:
         return self
 
     @classmethod
-    def of(cls, evidence: Evidence) -> PositionCells:
+    def from_evidence(cls, evidence: Evidence) -> PositionCells:
         """The cells of a log; their labels are the clicks, on the scale of one a query."""
         data, cells, depth = evidence.data, evidence.cells, evidence.depth
         known = cells.row >= 0
@@ -79,10 +79,10 @@ class _Bound(SoftmaxBound):
         self.cells, self.log_shown = cells, np.log(cells.shown)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         rows = block.rows
         besides = self.log_shown[rows] + self.cells.biases[self.cells.position[rows]]
-        return super().judge(block, scores + besides, grad, want)
+        return super().evaluate_block(block, scores + besides, grad, requested)
 
     @override
     def derivatives(self, scores: npt.ArrayLike, *, threads: int | None = None) -> tuple[FloatArray, FloatArray]:
@@ -90,6 +90,6 @@ class _Bound(SoftmaxBound):
         cells, depth = self.cells, len(self.cells.biases)
         slope, bend = (np.bincount(cells.position, of, minlength=depth) for of in (grad, diagonal))
         step = np.divide(slope, bend, out=np.zeros(depth), where=bend > 0)
-        moved = cells.biases - _DAMPED * step
+        moved = cells.biases - _NEWTON_DAMPING * step
         np.subtract(moved, moved[0], out=cells.biases)
         return grad, diagonal

@@ -22,8 +22,8 @@ from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.dataset import RankingData
 from toprank.errors import warn_user
 
-_MAX_TABLE = 1 << 12  # places: a table of all pairs of them takes less memory than sorting would
-_MAX_NEWTON = 256  # examinations whose curvature is a table; beyond, it would cost more than it spares
+_MAX_TABLE_PLACES = 1 << 12  # places: a table of all pairs of them takes less memory than sorting would
+_MAX_NEWTON_PARAMETERS = 256  # examinations whose curvature is a table; beyond, it would cost more than it spares
 
 
 class ProductCells(NamedTuple):
@@ -37,7 +37,7 @@ class ProductCells(NamedTuple):
     n_places: int
 
     @classmethod
-    def of(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
+    def from_log(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
         """Count the cells of a log whose impressions were shown at these places."""
         if log.weights is None and log.n_pairs * n_places <= log.n_impressions < 2**31:  # a table is smaller than them
             counts = np.empty((log.n_pairs * n_places, 2), dtype=np.int32)
@@ -46,7 +46,7 @@ class ProductCells(NamedTuple):
             weight = weights[log.pair_query[cells // n_places]]
             shown, clicked = counts[cells, 0] * weight, counts[cells, 1] * weight
         else:
-            weight = log.weighed(weights)
+            weight = log.reweighted(weights)
             cells, (shown, clicked) = sums_by(log.pair * n_places + place, weight, weight * log.clicks)
         pair = (cells // n_places).astype(np.int32)
         begins = np.searchsorted(pair, np.arange(log.n_pairs + 1))
@@ -56,7 +56,7 @@ class ProductCells(NamedTuple):
         self,
         prior: tuple[float, float],
         tolerance: float,
-        max_steps: int,
+        max_iterations: int,
         threads: int | None = None,
         learner: AttractionByFeatures | None = None,
         start: FloatArray | None = None,
@@ -85,7 +85,7 @@ class ProductCells(NamedTuple):
             rates = (sums(self.pair, self.clicked, n) + a) / (shown[:n] + a + b)
             start = np.concatenate([rates, np.full(self.n_places, 0.5)])
         if learner is not None:
-            return climb(step, start, tolerance, max_steps)
+            return climb(step, start, tolerance, max_iterations)
         counts = self.shown > 0
         joined = joined_places(self.pair[counts], self.place[counts], self.n_places)
 
@@ -94,8 +94,8 @@ class ProductCells(NamedTuple):
             examined = both[-self.n_places :][joined]
             return np.asarray(examined / examined.max())
 
-        if self.n_places > _MAX_NEWTON:
-            return maximize(step, start, tolerance, max_steps, read)
+        if self.n_places > _MAX_NEWTON_PARAMETERS:
+            return maximize(step, start, tolerance, max_iterations, read)
         attraction = inside(start[:n])
 
         def profile(examination: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -113,7 +113,7 @@ class ProductCells(NamedTuple):
             curvature[np.diag_indices(m)] += own / (1 - examination)
             return slope, curvature
 
-        examination, steps, converged = ascend(profile, inside(start[n:]), tolerance, max_steps, read)
+        examination, steps, converged = ascend(profile, inside(start[n:]), tolerance, max_iterations, read)
         at = np.concatenate([inside(attraction), examination])
         return Maximum(at, step(at)[1], steps, converged)
 
@@ -132,7 +132,7 @@ class _Product(ClickModel):
     identified_: npt.NDArray[np.bool_]
 
     @classmethod
-    def known(cls, examination: npt.ArrayLike) -> Self:
+    def from_parameters(cls, examination: npt.ArrayLike) -> Self:
         """A model whose examinations are given, to simulate with."""
         model = cls()
         model.examination_ = np.asarray(examination, dtype=np.float64)
@@ -147,9 +147,9 @@ class _Product(ClickModel):
         """Take what was learned, with what is not identified set to its custom."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        cells = ProductCells.of(log, *self._places(log), weights)
+        cells = ProductCells.from_log(log, *self._places(log), weights)
         tolerance = self.tolerance * log.n_impressions
-        fitted = cells.fit(self.prior_, tolerance, self.max_steps, threads, self._learner, self._begin)
+        fitted = cells.fit(self.prior_, tolerance, self.max_iterations, threads, self._learner, self._begin)
         self._end(fitted)
         self._keep(fitted.at[: log.n_pairs], fitted.at[log.n_pairs :], log.depth)
 
@@ -185,7 +185,7 @@ class _Product(ClickModel):
         return self.examination_[log.position - 1]
 
     @override
-    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+    def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
         """Attraction times examination."""
         return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
 
@@ -203,7 +203,7 @@ def joined_places(
     place_of = np.zeros(int(pair.max(initial=-1)) + 1, dtype=np.int64)
     place_of[pair] = place  # one of its places: whatever a pair joins, it joins to that
     joined = place.astype(np.int64) * n_places + place_of[pair]
-    if n_places <= _MAX_TABLE:
+    if n_places <= _MAX_TABLE_PLACES:
         table = np.zeros(n_places**2, dtype=bool)
         table[joined] = True
         edges = np.flatnonzero(table)
@@ -219,7 +219,7 @@ class PBM(_Product):
 
     Only the ratios of the examinations are in a log: that of the first position is set to 1.
 
-    >>> log = ClickLog.of(["q"] * 4, ["a", "b", "b", "a"], [1, 2, 1, 2], [1, 0, 1, 0])
+    >>> log = ClickLog.from_columns(["q"] * 4, ["a", "b", "b", "a"], [1, 2, 1, 2], [1, 0, 1, 0])
     >>> bool(PBM().fit(log).examination_[0] == 1)
     True
     """
@@ -246,7 +246,7 @@ class PBM(_Product):
         model = type(self)()
         model.prior_ = self._weak_prior(log)
         counted = np.ones(log.n_queries) if weights is None else weights
-        cells = ProductCells.of(log, *self._places(log), counted)
+        cells = ProductCells.from_log(log, *self._places(log), counted)
         counts = (cells.begins, cells.place, cells.shown, cells.clicked, cells.n_places)
         model.examination_, model.converged_ = relative_examinations(*counts, model.prior_[0])
         model.log_ = log
@@ -258,7 +258,7 @@ class PBM(_Product):
         return []
 
     @override
-    def draw(
+    def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Every impression by itself."""
@@ -284,10 +284,10 @@ class UBM(_Product):
         check_depth(self, log, len(self.examination_))
         return self.examination_[log.position - 1, last_click(log)]
 
-    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+    def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
         """Attraction times examination; without the clicks above, over all places where the last one may have been."""
-        if given:
-            return super().chances(log)
+        if conditional:
+            return super().click_probabilities(log)
         attraction, chance = self._of_pairs("attraction_", log), np.empty(log.n_impressions)
         table = np.zeros((len(self.examination_) + 1, len(self.examination_) + 1))
         table[1:] = self.examination_[:, : len(self.examination_) + 1]
@@ -301,7 +301,7 @@ class UBM(_Product):
         return chance
 
     @override
-    def draw(
+    def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """From the top on, remembering the last click."""
@@ -317,7 +317,7 @@ class UBM(_Product):
 def last_click(log: ClickLog) -> IntArray:
     """Return for each impression the position of the last click above it in its session; 0 if there is none.
 
-    >>> last_click(ClickLog.of(["q"] * 4, list("abcd"), [1, 2, 3, 4], [0, 1, 0, 1])).tolist()
+    >>> last_click(ClickLog.from_columns(["q"] * 4, list("abcd"), [1, 2, 3, 4], [0, 1, 0, 1])).tolist()
     [0, 0, 2, 2]
     """
     span = np.int64(log.depth + 1)

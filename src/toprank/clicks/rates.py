@@ -30,7 +30,7 @@ class _Rate(ClickModel):
 
     @override
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        group, weight = self._group(log), log.weighed(weights)
+        group, weight = self._group(log), log.reweighted(weights)
         self._shown = np.bincount(group, weight)
         self._clicked = np.bincount(group, weight * log.clicks)
         a, b = self.prior_
@@ -53,7 +53,7 @@ class _Rate(ClickModel):
         return betaincinv(a, b, (1 - confidence) / 2), betaincinv(a, b, (1 + confidence) / 2)
 
     @override
-    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+    def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
         """The rate of each impression's group."""
         self._check_fitted()
         group = self._group(log)
@@ -61,17 +61,17 @@ class _Rate(ClickModel):
         return np.append(self.rate_, unseen)[np.minimum(group, len(self.rate_))]
 
     @override
-    def draw(
+    def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Clicks at the rates; what the documents are does not matter, but for `DocumentCTR`."""
-        return rng.random(log.n_impressions) < self.chances(log)
+        return rng.random(log.n_impressions) < self.click_probabilities(log)
 
 
 class GlobalCTR(_Rate):
     """One rate for all.
 
-    >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [1, 0])
+    >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [1, 0])
     >>> float(GlobalCTR(prior=(1, 1)).fit(log).rate_[0])
     0.5
     """
@@ -102,12 +102,12 @@ class DocumentCTR(_Rate):
         self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
 
     @override
-    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+    def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
         """The rate of each impression's document."""
         return self._of_pairs("attraction_", log)[log.pair]
 
     @override
-    def draw(
+    def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Clicks on what attracts, wherever it stands."""

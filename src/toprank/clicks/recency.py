@@ -29,15 +29,21 @@ from toprank.significance import effective_sample_size
 
 Span = float | str | timedelta | np.timedelta64
 """A length of time: seconds, or text such as ``14d`` and ``36h``."""
-_UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
-_WORDS = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
-_SPAN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]?)\s*", re.IGNORECASE)
-_ZONE = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
-_FINER = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # seconds since 1970 reach 1e11 in the year 5138, milliseconds in 1973
-_LEAST = 2.0**-50  # beside a session of today such a one is lost in the rounding of any sum: fifty half-lives
-_FEW = 30  # sessions, of which any one may count for much
-_OUT = "Leave that session out if its clock was wrong, or take a longer"
-_ALONE = 0.1  # of all weight: a session that has more is ahead of all others, or everything is older than can count
+_SECONDS_PER_UNIT = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_UNIT_NAMES = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
+_DURATION_PATTERN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]?)\s*", re.IGNORECASE)
+_TIME_ZONE_PATTERN = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
+_TIME_UNITS = (
+    (1e17, 1e9),
+    (1e14, 1e6),
+    (1e11, 1e3),
+)  # seconds since 1970 reach 1e11 in the year 5138, milliseconds in 1973
+_MIN_WEIGHT = 2.0**-50  # beside a session of today such a one is lost in the rounding of any sum: fifty half-lives
+_MIN_EFFECTIVE_SESSIONS = 30  # sessions, of which any one may count for much
+_LONGER_REMEDY = "Leave that session out if its clock was wrong, or take a longer"
+_MAX_WEIGHT_SHARE = (
+    0.1  # of all weight: a session that has more is ahead of all others, or everything is older than can count
+)
 
 
 def span_of(span: Span, name: str) -> float:
@@ -52,13 +58,13 @@ def span_of(span: Span, name: str) -> float:
     elif isinstance(span, np.timedelta64):
         seconds = float(span / np.timedelta64(1, "s"))
     elif isinstance(span, str):
-        match = _SPAN.fullmatch(span)
-        if match is not None and (match[2] or "s").lower() in _UNITS:
-            seconds = float(match[1]) * _UNITS[(match[2] or "s").lower()]
+        match = _DURATION_PATTERN.fullmatch(span)
+        if match is not None and (match[2] or "s").lower() in _SECONDS_PER_UNIT:
+            seconds = float(match[1]) * _SECONDS_PER_UNIT[(match[2] or "s").lower()]
     elif isinstance(span, int | float | np.number) and not isinstance(span, bool):
         seconds = float(span)
     if not 0 < seconds < np.inf:
-        units = ", ".join(f"{unit} ({word}s)" for unit, word in _WORDS.items())
+        units = ", ".join(f"{unit} ({word}s)" for unit, word in _UNIT_NAMES.items())
         raise DataError(
             f"{name} must be a time above 0, not {span!r}: a number with a unit, {units}; or a number of seconds.",
             remedy=Remedy(f"Give {{{name}}}.", **{name: "14d"}),
@@ -68,11 +74,11 @@ def span_of(span: Span, name: str) -> float:
 
 def _words(seconds: float) -> str:
     """A span in words, in the largest unit that it has at least twice, or once exactly."""
-    for unit, size in _UNITS.items():
+    for unit, size in _SECONDS_PER_UNIT.items():
         if unit != "w" and (seconds >= 2 * size or seconds == size or unit == "s"):
             count = seconds / size
             number = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
-            return f"{number} {_WORDS[unit]}{'' if count == 1 else 's'}"
+            return f"{number} {_UNIT_NAMES[unit]}{'' if count == 1 else 's'}"
     raise AssertionError("seconds are the last unit")
 
 
@@ -94,7 +100,7 @@ def times_of(log: ClickLog, by: str = "time") -> FloatArray:
     Numbers are seconds since 1970, or milli-, micro- or nanoseconds where they are as large as these; text is ISO 8601;
     what says no zone is UTC.
 
-    >>> log = ClickLog.of(["a", "b"], ["x", "y"], [1, 1], [0, 1], time=["1970-01-01T00:01", "1970-01-02"])
+    >>> log = ClickLog.from_columns(["a", "b"], ["x", "y"], [1, 1], [0, 1], time=["1970-01-01T00:01", "1970-01-02"])
     >>> times_of(log).tolist()
     [60.0, 86400.0]
     """
@@ -129,7 +135,7 @@ def seconds_of(log: ClickLog, by: str) -> FloatArray:
         raise DataError(f"The column '{by}' of the log holds {column.dtype.name}, not times.")
     numbers = column.astype(np.float64)
     size = float(np.median(np.abs(numbers[np.isfinite(numbers)]))) if np.isfinite(numbers).any() else 0.0
-    return numbers / next((per for least, per in _FINER if size >= least), 1.0)
+    return numbers / next((per for least, per in _TIME_UNITS if size >= least), 1.0)
 
 
 def _parsed(column: Array, by: str) -> Array:
@@ -150,7 +156,7 @@ def _parsed(column: Array, by: str) -> Array:
             continue
         return times
     text, times = cells.cast(pa.string()), np.full(len(cells), "NaT", dtype="datetime64[us]")
-    zoned = pc.match_substring_regex(text, _ZONE).fill_null(False)
+    zoned = pc.match_substring_regex(text, _TIME_ZONE_PATTERN).fill_null(False)
     for which, kind in ((zoned, utc), (pc.invert(zoned), bare)):
         some = text.filter(which)
         try:
@@ -187,17 +193,17 @@ def weights_by_age(times: FloatArray, half_life: Span | None = None, window: Spa
             raise DataError(
                 f"A window of {_words(seconds)} leaves nothing but the newest of {len(times):,} sessions, "
                 f"{_ahead(times)}",
-                remedy=Remedy(f"{_OUT} {{window}}.", window=...),
+                remedy=Remedy(f"{_LONGER_REMEDY} {{window}}.", window=...),
             )
     if half_life is not None:
         seconds = span_of(half_life, "half_life")
         weights *= np.exp2(-age / seconds)
         most = float(weights.max() / weights.sum())
-        if len(times) >= _FEW and most > _ALONE:
+        if len(times) >= _MIN_EFFECTIVE_SESSIONS and most > _MAX_WEIGHT_SHARE:
             raise DataError(
                 f"With a half-life of {_words(seconds)} the newest of {len(times):,} sessions alone has {most:.0%} of "
                 f"the weight of all, {_ahead(times)}",
-                remedy=Remedy(f"{_OUT} {{half_life}}.", half_life=...),
+                remedy=Remedy(f"{_LONGER_REMEDY} {{half_life}}.", half_life=...),
             )
     return weights
 
@@ -252,7 +258,7 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
         return log, None
     times = times_of(log)
     weights = weights_by_age(times, half_life, window)
-    kept = weights > _LEAST
+    kept = weights > _MIN_WEIGHT
     weights, newest = weights[kept], float(times.max())
     recency = Recency(
         None if half_life is None else span_of(half_life, "half_life"),
@@ -285,7 +291,7 @@ class TimeCut:
 def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
     """Hold out the latest share of the sessions; sessions of the same time stay together.
 
-    >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=[0, 1, 2, 3], time=[30, 10, 40, 20])
+    >>> log = ClickLog.from_columns(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=[0, 1, 2, 3], time=[30, 10, 40, 20])
     >>> cut = latest(log, "time", 0.25)
     >>> cut.late.session_ids.tolist(), cut.border
     ([2], 40.0)

@@ -19,7 +19,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 
-_WAYS = ("shuffle", "swap", "neighbors")
+_EXPLORATION_METHODS = ("shuffle", "swap", "neighbors")
 
 
 def simulate(
@@ -33,10 +33,10 @@ def simulate(
     satisfaction: npt.ArrayLike | None = None,
     noise: float = 0.1,
     trust: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-    disagreement: float = 0.0,
+    relevance_shuffle: float = 0.0,
     exploration: float = 0.0,
-    way: Literal["shuffle", "swap", "neighbors"] = "shuffle",
-    popularity: float = 0.0,
+    exploration_method: Literal["shuffle", "swap", "neighbors"] = "shuffle",
+    zipf_exponent: float = 0.0,
     context: str = "context",
     shares: npt.ArrayLike | None = None,
     layout: Sequence[tuple[str, int]] | None = None,
@@ -48,8 +48,8 @@ def simulate(
     Args:
         data: queries; without `relevance` their labels say what users like.
         scores: what the documents are ranked by; of several rankers, by name or in a list, each session draws one.
-        model: a click model whose shared parameters are known (``PBM.known([1, 0.5, 0.3])``), or a fitted one; or
-            several by context, such as ``{"phone": …, "desktop": …}``, of which each session draws one.
+        model: a click model with given shared parameters (``PBM.from_parameters([1, 0.5, 0.3])``), a fitted one, or a
+            mapping from contexts to models, such as ``{"phone": …, "desktop": …}``, of which each session draws one.
         sessions: number of lists to show.
         k: documents of a list.
         relevance: P(a user likes it) of each document, as `scores` stand; None: (2^y - 1) / (2^max - 1).
@@ -57,12 +57,12 @@ def simulate(
         noise: P(click | looked at, not liked), so that attraction is noise + (1 - noise) × relevance.
         trust: P(click | looked at, liked) and P(click | looked at, not liked) at each position, instead of `noise`:
             users trust what stands above.
-        disagreement: the share of a query's relevance that is dealt out anew among its documents: users who see it
+        relevance_shuffle: the share of a query's relevance that is dealt out anew among its documents: users who see it
             otherwise than the judges.
         exploration: the share of sessions whose list is not the ranker's own.
-        way: what these see: the top k in random order (``shuffle``), with the first document and a random other one
-            exchanged (``swap``), or with two random neighbors exchanged (``neighbors``).
-        popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
+        exploration_method: how these lists differ: ``shuffle`` shows the top k in random order, ``swap`` exchanges the
+            first document with a random other one, ``neighbors`` exchanges two random neighbors.
+        zipf_exponent: query i is asked for with a frequency of 1 / (i + 1)^zipf_exponent, queries in random order.
         context: column of the log for the model that a session drew, or for where in `layout` a document was shown.
         shares: for several models, how likely a session draws each; or a row of these for each query. Default: equal.
         layout: places of the documents of a list, as pairs of a context and a position in it: the rows and columns of a
@@ -75,42 +75,43 @@ def simulate(
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
-    >>> tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=100, k=3).n_impressions
+    >>> users = tr.clicks.PBM.from_parameters([1, 0.5, 0.25])
+    >>> tr.clicks.simulate(data, data.X[:, 0], users, sessions=100, k=3).n_impressions
     300
     """
     check_data("simulate", data)
     check_whole("sessions", sessions, 1)
     check_whole("k", k, 1)
-    for name, value in (("noise", noise), ("disagreement", disagreement), ("exploration", exploration)):
+    for name, value in (("noise", noise), ("relevance_shuffle", relevance_shuffle), ("exploration", exploration)):
         check_number(name, value, least=0, most=1)
-    check_number("popularity", popularity, least=0)
-    if way not in _WAYS:
-        raise UnknownNameError("way of exploration", way, _WAYS)
+    check_number("zipf_exponent", zipf_exponent, least=0)
+    if exploration_method not in _EXPLORATION_METHODS:
+        raise UnknownNameError("exploration method", exploration_method, _EXPLORATION_METHODS)
     if isinstance(model, Mapping) and layout is not None:
         raise DataError("Give either several models or a layout, not both: one column of the log says which.")
     rng = np.random.default_rng(seed)
     names, lists = _rankings(scores, data, k, order)
     liked = _of_rows(relevance, data, "relevance", order) if relevance is not None else relevance_of(data)
-    liked = _dealt(liked, data.queries, disagreement, rng)
+    liked = _shuffle_relevance(liked, data.queries, relevance_shuffle, rng)
     enough = liked if satisfaction is None else _of_rows(satisfaction, data, "satisfaction", order)
-    log = _lists(data, (names, lists), sessions, k, popularity, (exploration, way), rng)
+    log = _lists(data, (names, lists), sessions, k, zipf_exponent, (exploration, exploration_method), rng)
     rows = log.pair
     attraction = _attraction(liked[rows], log.position - 1, noise, trust)
     if isinstance(model, Mapping):
         log = _clicked_by_several(log, model, (context, shares), attraction, enough[rows], rng)
     else:
         _check_users(model, log.depth)
-        log = replace(log, clicks=model.draw(log, attraction, enough[rows], rng))
+        log = replace(log, clicks=model.sample_clicks(log, attraction, enough[rows], rng))
     return log if layout is None else _laid_out(log, context, layout)
 
 
 def _lists(
-    data: RankingData, rankings: tuple[list[str], list[IntArray]], sessions: int, k: int, popularity: float,
+    data: RankingData, rankings: tuple[list[str], list[IntArray]], sessions: int, k: int, zipf_exponent: float,
     exploration: tuple[float, str], rng: np.random.Generator,
 ) -> ClickLog:  # fmt: skip
     """Draw the query and the ranker of each session, and show the ranker's top k, or an explored list."""
-    (names, lists), (share, way) = rankings, exploration
-    chance = 1 / np.arange(1, data.n_queries + 1) ** popularity
+    (names, lists), (share, exploration_method) = rankings, exploration
+    chance = 1 / np.arange(1, data.n_queries + 1) ** zipf_exponent
     query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
     ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < share
     sizes = np.minimum(data.queries.sizes, k)
@@ -143,7 +144,7 @@ def _clicked_by_several(
         if of_model.any():
             _check_users(model, log.depth)
             rows = of_model[log.session]
-            clicks[rows] = model.draw(log.select(of_model), attraction[rows], enough[rows], rng)
+            clicks[rows] = model.sample_clicks(log.select(of_model), attraction[rows], enough[rows], rng)
     return replace(log, clicks=clicks, columns={**log.columns, context: names[kind][log.session]})
 
 
@@ -164,14 +165,17 @@ def _laid_out(log: ClickLog, context: str, layout: Sequence[tuple[str, int]]) ->
 def _check_users(model: ClickModel, depth: int) -> None:
     """What all documents share must be known, and for positions as deep."""
     if not isinstance(model, ClickModel):
-        raise DataError(f"Users are a click model, such as tr.clicks.PBM.known([1, 0.5, 0.3]), not {model!r:.60}.")
+        raise DataError(
+            f"Users are a click model, such as tr.clicks.PBM.from_parameters([1, 0.5, 0.3]), not {model!r:.60}."
+        )
     name = type(model).__name__
     for parameter in model.shared:
         values = np.atleast_1d(np.asarray(getattr(model, f"{parameter}_", np.nan), dtype=np.float64))
         known = np.isfinite(values) & (values >= 0) & ((values <= 1) | hasattr(model, "attraction_"))
         if not known.all():
             raise DataError(
-                f"The {parameter} of this {name} must be probabilities: give them by {name}.known(…), or fit it."
+                f"The {parameter} of this {name} must be probabilities; pass them to {name}.from_parameters(…), or fit "
+                "the model."
             )
         needed = {"GlobalCTR": 1, "DBN": 1, "CCM": 3}.get(name, depth)
         if len(values) < needed:
@@ -213,7 +217,7 @@ def _of_rows(values: npt.ArrayLike, data: RankingData, name: str, order: Order |
     return array
 
 
-def _dealt(relevance: FloatArray, queries: Queries, share: float, rng: np.random.Generator) -> FloatArray:
+def _shuffle_relevance(relevance: FloatArray, queries: Queries, share: float, rng: np.random.Generator) -> FloatArray:
     if share == 0:
         return relevance
     mixed = np.lexsort((rng.random(len(relevance)), queries.document_query))
@@ -221,18 +225,18 @@ def _dealt(relevance: FloatArray, queries: Queries, share: float, rng: np.random
 
 
 def _explored(
-    place: IntArray, session: IntArray, sizes: IntArray, explored: npt.NDArray[np.bool_], way: str,
+    place: IntArray, session: IntArray, sizes: IntArray, explored: npt.NDArray[np.bool_], exploration_method: str,
     rng: np.random.Generator,
 ) -> IntArray:  # fmt: skip
     """Which of the ranker's documents stands at each place."""
     if not explored.any():
         return place
-    if way == "shuffle":
+    if exploration_method == "shuffle":
         key = np.where(explored[session], rng.random(len(place)), place)
         order = np.lexsort((key, session))
         return place[order]
     other = np.where(explored & (sizes > 1), 1 + rng.integers(0, np.maximum(sizes - 1, 1)), 0)[session]
-    first = np.maximum(other - 1, 0) if way == "neighbors" else np.zeros_like(other)
+    first = np.maximum(other - 1, 0) if exploration_method == "neighbors" else np.zeros_like(other)
     return np.where(place == first, other, np.where(place == other, first, place))
 
 

@@ -36,11 +36,11 @@ from toprank.data.tables.sources import TableSource, about, by_number, sources_o
 from toprank.errors import DataError, FormatError, UnknownNameError
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
-_BLOCK = 8 << 20  # bytes of text at a time
-_AHEAD = 2  # blocks that are read while the one before them is looked at
-_JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as much
+_BLOCK_BYTES = 8 << 20  # bytes of text at a time
+_BLOCKS_AHEAD = 2  # blocks that are read while the one before them is looked at
+_MAX_JSON_LINE_BYTES = 8 << 20  # bytes of a line at most: objects take some 20 times as much
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_SERVED = b'{"application":"toprank",'  # the beginning of every line that a service writes to its log
+_SERVED_PREFIX = b'{"application":"toprank",'  # the beginning of every line that a service writes to its log
 _FEATURES = b'"features":{'
 _OF_FEATURES = "query_attributes.features."
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
@@ -92,7 +92,11 @@ def _files_in(folder: Path) -> list[Path]:
 
 def _is_begun(path: Path) -> bool:
     """Whether a service was killed before it had written the first line of a file."""
-    return path.suffix == ".jsonl" and path.stat().st_size < len(_SERVED) and _SERVED.startswith(path.read_bytes())
+    return (
+        path.suffix == ".jsonl"
+        and path.stat().st_size < len(_SERVED_PREFIX)
+        and _SERVED_PREFIX.startswith(path.read_bytes())
+    )
 
 
 def _by_name(path: Path) -> str | None:
@@ -183,7 +187,7 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 
 
 def _of_json(path: Path) -> LogRows:
-    served, lost = head_of(path).startswith(_SERVED), Counter[str]()
+    served, lost = head_of(path).startswith(_SERVED_PREFIX), Counter[str]()
     known: dict[str, Any] = {}
     for line, block in _json_blocks(path, served):
         content = bytes(block)
@@ -226,12 +230,12 @@ def _line_at(text: bytes, place: int, first: int) -> tuple[int, bytes]:
 
 def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
     """Yield what a function makes of each item, in their order, while the next few are worked on."""
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="toprank-reader") as pool:
+    with ThreadPoolExecutor(_BLOCKS_AHEAD, thread_name_prefix="toprank-reader") as pool:
         waiting: deque[Future[Any]] = deque()
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                if len(waiting) > _AHEAD:
+                if len(waiting) > _BLOCKS_AHEAD:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -260,12 +264,12 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
 
     Of a log that a service writes, the last line may be torn, which is counted in `lost`.
     """
-    for line, block in line_blocks(path, _JSON_LINE):
+    for line, block in line_blocks(path, _MAX_JSON_LINE_BYTES):
         if served and len(block) and block[-1] != ord("\n"):
             ends = np.flatnonzero(block == ord("\n"))
             block = block[: ends[-1] + 1 if len(ends) else 0]
             if lost is not None:
-                lost[TORN] += 1
+                lost[TRUNCATED_LINES] += 1
             if not len(block):
                 return
         yield line, block
@@ -274,7 +278,7 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
 def line_blocks(path: PathLike, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, Any]]:
     """Whole lines of a file, some megabytes of them at a time, and the number of the first."""
     text, line = open_bytes(path), 1
-    for first, last in text.pieces(_BLOCK, longest):
+    for first, last in text.pieces(_BLOCK_BYTES, longest):
         block = text.array(first, last)
         yield line, block
         line += int(np.count_nonzero(block == ord("\n")))

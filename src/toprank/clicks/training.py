@@ -22,7 +22,7 @@ import numpy as np
 
 from toprank.clicks.contexts import Context
 from toprank.clicks.corrections import CORRECTIONS, Correction, Relevance
-from toprank.clicks.curves import Curves, contradiction
+from toprank.clicks.curves import PropensityCurves, contradiction
 from toprank.clicks.evaluation import judge
 from toprank.clicks.evidence import Evidence, PropensitySource, bind
 from toprank.clicks.intervention_harvesting import HARVESTED
@@ -168,7 +168,7 @@ def train(
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
-    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5, 0.2]), sessions=2000, k=3)
+    >>> log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters([1, 0.5, 0.2]), sessions=2000, k=3)
     >>> done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, propensities=[1, 0.5, 0.2])
     >>> done.ranker.predict(data).shape == done.naive.predict(data).shape
     True
@@ -244,7 +244,7 @@ def _check_reward(settings: _TrainingSettings, correction: str, losses: Training
         raise DataError("Training on labels (full_information) compares with clicks; labels say nothing about values.")
 
 
-def _refuse_cells(curves: Curves | None, correction: str) -> None:
+def _refuse_cells(curves: PropensityCurves | None, correction: str) -> None:
     """Refuse what counts exposure by rank, where positions are places within contexts."""
     if correction == "safe" and curves is not None and curves.layout is not None and curves.layout.varies:
         raise DataError(
@@ -395,7 +395,7 @@ class _HeldOutComparison(NamedTuple):
     shared_propensities_reason: str = ""
 
 
-def _compare(task: _Task, material: _Material, fits: _Fits, curves: Curves | None) -> _HeldOutComparison:
+def _compare(task: _Task, material: _Material, fits: _Fits, curves: PropensityCurves | None) -> _HeldOutComparison:
     """Compare rankers by clicks on sessions that they did not learn from: other queries, or the latest sessions.
 
     Only documents that were shown count, since the log knows nothing of others.
@@ -452,7 +452,7 @@ def _cross_fitted(task: _Task, material: _Material) -> dict[str, FloatArray]:
 
 
 def _compared(
-    task: _Task, scores: Mapping[str, FloatArray], evidence: Evidence, curves: Curves | None
+    task: _Task, scores: Mapping[str, FloatArray], evidence: Evidence, curves: PropensityCurves | None
 ) -> _HeldOutComparison:
     """Compare rankings by these scores on the clicks, without clipping, whose bias could favor one side."""
     evidence, shared_propensities_reason = _with_own_propensities(evidence, curves)
@@ -464,7 +464,7 @@ def _compared(
     return _HeldOutComparison(estimates, gains, shared_propensities_reason=shared_propensities_reason)
 
 
-def _with_own_propensities(evidence: Evidence, curves: Curves | None) -> tuple[Evidence, str]:
+def _with_own_propensities(evidence: Evidence, curves: PropensityCurves | None) -> tuple[Evidence, str]:
     """Return held-out evidence with propensities of its own, and a sentence if it does not identify these.
 
     Propensities that trained a ranker favor it if they are wrong. So they are estimated from the held-out sessions by a

@@ -92,7 +92,7 @@ def with_positions(ranker: Any, evidence: Evidence, valid: RankingData | None) -
     """Fit trees with a term for each position, which they keep as ``training_["clicks"]["position_biases"]``."""
     if not isinstance(ranker, TreeRanker) or ranker.outputs != "score":
         raise DataError("correction='position' adds a term to the scores of trees; give a TreeRanker of one output.")
-    cells = PositionCells.of(evidence)
+    cells = PositionCells.from_evidence(evidence)
     trees = with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
     trees.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
     trees.training_["clicks"] = {"position_biases": cells.biases.tolist()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.clicks.curves import BLOCKED, Curves
+from toprank.clicks.curves import BLOCKED, PropensityCurves
 from toprank.clicks.evaluation import clipped, left_out
 from toprank.clicks.recency import Recency
 from toprank.data.dataset import RankingData
@@ -63,7 +63,7 @@ class ClickTrainingResult(Record):
     naive: Ranker
     full_information: Ranker | None
     correction: str
-    curves: Curves | None
+    curves: PropensityCurves | None
     data: RankingData
     loss: tuple[Loss, Loss]
     assumption: str

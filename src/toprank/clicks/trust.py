@@ -15,15 +15,17 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.products import ProductCells
 from toprank.compute import FloatArray
 
-_STILL = 1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
+_CONVERGENCE_TOLERANCE = (
+    1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
+)
 
 
 def affine(
-    log: ClickLog, weights: FloatArray, prior: tuple[float, float], tolerance: float, max_steps: int,
+    log: ClickLog, weights: FloatArray, prior: tuple[float, float], tolerance: float, max_iterations: int,
     start: FloatArray | None = None, learner: AttractionByFeatures | None = None,
 ) -> FittedPositions:  # fmt: skip
     """The most likely α and β; each query counts as often as it weighs. A learner makes R of features."""
-    cells, n, depth = ProductCells.of(log, log.position - 1, log.depth, weights), log.n_pairs, log.depth
+    cells, n, depth = ProductCells.from_log(log, log.position - 1, log.depth, weights), log.n_pairs, log.depth
     pair, place = np.repeat(np.arange(n), np.diff(cells.begins)), cells.place
     clicked, passed = cells.clicked, cells.shown - cells.clicked
     shown, (a, b) = sums(pair, cells.shown, n), prior
@@ -57,8 +59,10 @@ def affine(
         values = slope / slope[0] if slope[0] else np.full(depth, np.nan)  # no click at the first tells of relevance
         return np.concatenate([values, wrong - values * wrong[0]])
 
-    limits = tolerance * log.n_impressions, max_steps
-    fitted = maximize(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
+    limits = tolerance * log.n_impressions, max_iterations
+    fitted = (
+        maximize(step, start, *limits, read, _CONVERGENCE_TOLERANCE) if learner is None else climb(step, start, *limits)
+    )
     values, offsets = np.split(read(fitted.at), 2)
     ranker = None if learner is None else learner.ranker
     return FittedPositions(values, fitted.at, fitted.converged, ranker, offsets)

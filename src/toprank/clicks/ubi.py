@@ -49,7 +49,7 @@ _NUMBERS = {"explored": 0.0, "propensity": 1.0, "share": np.nan}
 # What a service says of a list, as columns of the log; those that hold nothing are left out.
 _LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
 _TEAMS, _SCORES, _FEATURES = "query_attributes.teams", "query_attributes.scores", "query_attributes.features"
-_SKEW = 1.0  # seconds by which clocks of replicas may differ without a word
+_MAX_CLOCK_SKEW = 1.0  # seconds by which clocks of replicas may differ without a word
 UNKNOWN = "events of searches that have no list"
 
 
@@ -297,7 +297,7 @@ def _joined(collected: _Collected, kinds: EventKinds) -> ClickLog:
     times = queries.array("time", np.float64)
     unknown = row_of[of_done] < 0
     with np.errstate(invalid="ignore"):
-        early = events.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
+        early = events.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _MAX_CLOCK_SKEW
     clicks, columns, counts = _tallied(events, lists, of_done, of_event, unknown, len(documents), kinds)
     del of_done, of_event
     listed = np.zeros(len(searches), dtype=bool)

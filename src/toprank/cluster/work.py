@@ -210,7 +210,7 @@ class Whole(NamedTuple):
 
 def bound_part(loss: Loss, data: RankingData, whole: Whole) -> BoundLoss:
     """Bind the loss to a partition's queries, as a part of the mean over the queries of all data."""
-    return loss.bound_to(Judgments.of(data, whole.grades, whole.weight))
+    return loss.bound_to(Judgments.from_data(data, whole.grades, whole.weight))
 
 
 @in_sentences

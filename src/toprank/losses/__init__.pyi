@@ -9,7 +9,7 @@ from toprank.losses.base import Eval as Eval
 from toprank.losses.base import Judgments as Judgments
 from toprank.losses.base import Loss as Loss
 from toprank.losses.base import Traits as Traits
-from toprank.losses.base import Want as Want
+from toprank.losses.base import Requested as Requested
 from toprank.losses.checking import check_loss as check_loss
 from toprank.losses.base import from_spec as from_spec
 from toprank.losses.base import make as make
@@ -35,6 +35,7 @@ from toprank.losses.lambdas import LambdaRank as LambdaRank
 from toprank.losses.lambdas import LambdaLoss as LambdaLoss
 from toprank.losses.softmax import ListNet as ListNet
 from toprank.losses.softmax import Multicategory as Multicategory
+from toprank.losses.softmax import WeightedSoftmax as WeightedSoftmax
 from toprank.losses.softmax import CalibratedSoftmax as CalibratedSoftmax
 from toprank.losses.unique import UniqueSoftmax as UniqueSoftmax
 from toprank.losses.softmax import XENDCG as XENDCG

@@ -96,7 +96,9 @@ class Judgments:
                 raise DataError(f"{name} must be finite, not negative, and not all zero.")
 
     @classmethod
-    def of(cls, data: RankingData, grades: FloatArray | None = None, total_weight: float | None = None) -> Judgments:
+    def from_data(
+        cls, data: RankingData, grades: FloatArray | None = None, total_weight: float | None = None
+    ) -> Judgments:
         """The judgments of a data set, or of a part of one, with the grades and the total weight of the whole."""
         weights = data.document_weights, data.query_weights
         return cls(data.labels, data.queries, *weights, grades, total_weight, data.teacher, data.qids)
@@ -178,8 +180,8 @@ class Traits:
         consistent: for which metric the population minimizer orders optimally, in words; empty: none known.
         teacher: learns from a teacher's scores (`Judgments.teacher`), and cannot be bound without them.
         labels: reads the labels; a loss that does not also learns from documents that nobody judged.
-        random: draws orders or noise, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents makes
-            a difference in one draw, but none in distribution.
+        random: samples orders or noise, independently for each `draw` (`BoundLoss.resampled`). The order of a query's
+            documents affects a single draw but not the distribution.
         linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
             (``gain=None``: the labels are the gains). Unbiased gains, such as clicks corrected for their positions,
             then give an unbiased gradient; under other losses they do not.
@@ -284,7 +286,7 @@ class Block:
         """The queries, as an index into arrays with an entry for each query."""
         return slice(self.first, self.last)
 
-    def spread(self, per_query: FloatArray) -> FloatArray:
+    def broadcast(self, per_query: FloatArray) -> FloatArray:
         """For each document the value of its query."""
         return np.repeat(per_query, np.diff(self.offsets), axis=0)
 
@@ -294,15 +296,15 @@ class Block:
         return sums
 
 
-class Want(NamedTuple):
+class Requested(NamedTuple):
     """What a caller reads besides the gradient; a loss need not compute the rest."""
 
     value: bool = True
     curvature: bool = False
 
 
-Answer = tuple[FloatArray, Curvature | None]
-"""What `BoundLoss.judge` returns for a block: one loss for each query, and the curvature if it is wanted."""
+BlockResult = tuple[FloatArray, Curvature | None]
+"""What `BoundLoss.evaluate_block` returns for a block: one loss for each query, and the curvature if it is wanted."""
 
 
 class Eval(NamedTuple):
@@ -316,7 +318,7 @@ class Eval(NamedTuple):
 
 
 class BoundLoss(ABC):
-    """A loss bound to data. A subclass implements one method, `judge`, for blocks of whole queries."""
+    """A loss bound to data. A subclass implements one method, `evaluate_block`, for blocks of whole queries."""
 
     n_columns: int | None = None
     """Number of scores of a document, for a loss in class space; None: one, and scores are (n,)."""
@@ -326,14 +328,14 @@ class BoundLoss(ABC):
         self.scale = judgments.scale()
 
     @abstractmethod
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         """Return the losses of the block's queries (one number each, not scaled), and the curvature if it is wanted.
 
         `scores` and `grad` belong to the block's documents alone. Leave `scores` unchanged, and fill `grad` with
         d value / d scores: the gradient of each query's loss times its `block.scale`. Scale the curvature likewise.
         """
 
-    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:  # noqa: ARG002
+    def resampled(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:  # noqa: ARG002
         """The loss at a draw; the loss itself if it draws nothing.
 
         Args:
@@ -343,7 +345,7 @@ class BoundLoss(ABC):
         """
         return self
 
-    def cut(self, first: int, last: int) -> Block:
+    def slice(self, first: int, last: int) -> Block:
         """The queries first … last − 1."""
         offsets = self.queries.offsets[first : last + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
@@ -351,7 +353,7 @@ class BoundLoss(ABC):
 
     def blocks(self, size: int) -> list[Block]:
         """All queries in blocks of about so many documents; a longer query is a block of its own."""
-        return [self.cut(*ends) for ends in blocks_of(self.queries.offsets, size)]
+        return [self.slice(*ends) for ends in blocks_of(self.queries.offsets, size)]
 
     def at(
         self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None, draw: int | None = None
@@ -362,12 +364,12 @@ class BoundLoss(ABC):
         """
         if draw is not None:
             check_whole("draw", draw, 0)
-            return self.drawn(draw).at(scores, curvature=curvature, threads=threads)
+            return self.resampled(draw).at(scores, curvature=curvature, threads=threads)
         values, blocks = self._checked(scores), self.blocks(BLOCK)
-        grad, losses, want = np.zeros_like(values), np.empty(len(self.queries)), Want(curvature=curvature)
+        grad, losses, requested = np.zeros_like(values), np.empty(len(self.queries)), Requested(curvature=curvature)
 
         def work(block: Block) -> Curvature | None:
-            losses[block.queries], bend = self.judge(block, values[block.rows], grad[block.rows], want)
+            losses[block.queries], bend = self.evaluate_block(block, values[block.rows], grad[block.rows], requested)
             return bend
 
         parts = each_block(work, blocks, threads)
@@ -377,10 +379,10 @@ class BoundLoss(ABC):
     def derivatives(self, scores: npt.ArrayLike, *, threads: int | None = None) -> tuple[FloatArray, FloatArray]:
         """The gradient and the diagonal of the curvature, which is all that trees need: no value is computed."""
         values = self._checked(scores)
-        grad, diagonal, want = np.zeros_like(values), np.empty_like(values), Want(value=False, curvature=True)
+        grad, diagonal, requested = np.zeros_like(values), np.empty_like(values), Requested(value=False, curvature=True)
 
         def work(block: Block) -> None:
-            bend = self.judge(block, values[block.rows], grad[block.rows], want)[1]
+            bend = self.evaluate_block(block, values[block.rows], grad[block.rows], requested)[1]
             assert bend is not None
             diagonal[block.rows] = bend.diagonal()
 
@@ -432,27 +434,33 @@ class Loss(ABC, metaclass=PlainArguments):
 
 
 def _prove(bound: BoundLoss, loss: Loss) -> None:
-    """Refuse a loss whose `judge` does not return a number for each query: NumPy would give a single one to all.
+    """Refuse a loss whose `evaluate_block` returns a single number, which NumPy would broadcast to all queries.
 
     Tried once, when the loss is bound, and on two queries, where one number and one for each are different things.
     """
-    block, columns = bound.cut(0, min(2, len(bound.queries))), bound.n_columns
+    block, columns = bound.slice(0, min(2, len(bound.queries))), bound.n_columns
     if loss.traits.space == "class" and columns is None:
         return  # only the ranker knows how many scores a document has
     scores = np.zeros(block.n_documents if columns is None else (block.n_documents, columns))
     with np.errstate(all="ignore"):
-        answer = bound.judge(block, scores, np.zeros_like(scores), Want())
+        answer = bound.evaluate_block(block, scores, np.zeros_like(scores), Requested())
     losses = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
     if not isinstance(answer, tuple) or losses is None or np.shape(losses) != (block.n_queries,):
         raise DataError(
-            f"`judge` of {type(bound).__name__} was asked for {count_of(block.n_queries, 'query')} and returned "
-            f"{answer!r}; there must be an array with a number for each, and the curvature (None where it is not "
-            "wanted). toprank.losses.checking.check_loss looks at all that a loss promises."
+            f"`evaluate_block` of {type(bound).__name__} returned {answer!r} for {count_of(block.n_queries, 'query')}. "
+            "Return an array with one number for each query and the curvature (None if it is not requested). "
+            "toprank.losses.checking.check_loss tests the whole contract of a loss."
         )
 
 
-# Every class that the package exports is a loss, except those of this module, which losses share.
-_LOSSES = tuple(name for name, home in exports("toprank.losses").items() if name[0].isupper() and home != __name__)
+_SYNONYMS = {"WeightedSoftmax": "Multicategory"}
+# Every exported class is a loss, except synonyms and the classes of this module, which losses share.
+_LOSSES = tuple(
+    name
+    for name, home in exports("toprank.losses").items()
+    if name[0].isupper() and home != __name__ and name not in _SYNONYMS
+)
+_KEYS_IN_FILES = {("Mix", "weight"): "share"}  # files keep the first spelling of a parameter
 
 
 def names() -> tuple[str, ...]:
@@ -477,7 +485,7 @@ def make(loss: Loss | str, /, **options: Any) -> Loss:
         raise DataError(f"A loss is a value of toprank.losses or its name, not {type(loss).__name__}.")
     from toprank import losses
 
-    by_key = {_key(name): name for name in _LOSSES}
+    by_key = {_key(name): name for name in _LOSSES} | {_key(name): loss for name, loss in _SYNONYMS.items()}
     if _key(loss) not in by_key:
         raise UnknownNameError("loss", loss, _LOSSES)
     kind = getattr(losses, by_key[_key(loss)])
@@ -503,15 +511,15 @@ def to_spec(loss: Loss) -> dict[str, Any]:
     if spec["name"] not in _LOSSES:
         raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
     for field in fields(loss):
-        value = getattr(loss, field.name)
+        value, key = getattr(loss, field.name), _KEYS_IN_FILES.get((spec["name"], field.name), field.name)
         if callable(value) or getattr(value, "function", None) is not None:
             raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
         if isinstance(value, Loss):
-            spec[field.name] = to_spec(value)
+            spec[key] = to_spec(value)
             continue
         if isinstance(value, tuple):
             value = [float(number) for number in value]
-        spec[field.name] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
+        spec[key] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
     return spec
 
 
@@ -519,7 +527,8 @@ def from_spec(spec: dict[str, Any]) -> Loss:
     """The loss of which `to_spec` made these values."""
     if "name" not in spec:
         raise DataError("A loss has no name.")
-    options = {name: value for name, value in spec.items() if name != "name"}
+    names_of_keys = {key: name for (loss, name), key in _KEYS_IN_FILES.items() if loss == spec["name"]}
+    options = {names_of_keys.get(key, key): value for key, value in spec.items() if key != "name"}
     for name, value in options.items():
         if isinstance(value, dict):
             options[name] = from_spec(value)

@@ -26,7 +26,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
 from toprank.losses.labels import refuse_long_queries
 from toprank.losses.softmax import check_psi, psi_of
 
@@ -127,7 +127,7 @@ class Rankings(NamedTuple):
         """The rankings of a block's queries, as an index into arrays with an entry for each ranking."""
         return slice(int(self.starts[block.first]), int(self.starts[block.last]))
 
-    def cut(self, block: Block) -> tuple[npt.NDArray[Any], ...]:
+    def slice(self, block: Block) -> tuple[npt.NDArray[Any], ...]:
         """A block's part, as the kernels take it: ranks, starts, means, steps and weights."""
         ranks = self.ranks[self.entries[block.first] : self.entries[block.last]]
         starts = self.starts[block.first : block.last + 1]
@@ -143,21 +143,23 @@ class _BoundBoltzRank(BoundLoss):
     def __init__(self, wanted: FloatArray, rankings: Rankings, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.rankings = rankings
-        whole = self.cut(0, len(self.queries))
+        whole = self.slice(0, len(self.queries))
         self.target: FloatArray = np.zeros(rankings.starts[-1])
         self.expected: FloatArray = np.zeros(len(wanted))
         # At s = ψ the model's distribution and expected coefficients are the target's.
         nothing, ones = (self.target.copy(), self.expected.copy()), np.ones(len(self.queries))
         filled = self.target, self.expected, np.empty(len(self.queries))
-        kernels.boltzmann(wanted, *rankings.cut(whole), *nothing, ones, whole.offsets, *filled)
+        kernels.boltzmann(wanted, *rankings.slice(whole), *nothing, ones, whole.offsets, *filled)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        rankings, of_rankings = self.rankings.cut(block), self.rankings.of(block)
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
+        rankings, of_rankings = self.rankings.slice(block), self.rankings.of(block)
         losses, model = np.empty(block.n_queries), np.empty(of_rankings.stop - of_rankings.start)
         target, expected = self.target[of_rankings], self.expected[block.rows]
         kernels.boltzmann(scores, *rankings, target, expected, block.scale, block.offsets, model, grad, losses)
-        return losses, _BoltzmannCurvature((*rankings, model, block.scale, block.offsets)) if want.curvature else None
+        return losses, _BoltzmannCurvature(
+            (*rankings, model, block.scale, block.offsets)
+        ) if requested.curvature else None
 
 
 @dataclass(frozen=True)

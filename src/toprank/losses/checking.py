@@ -18,16 +18,18 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Traits, Want
+from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Requested, Traits
 
 # Central differences: what they cut off grows with the step's square, what rounding adds with its inverse; at the cube
 # root of the float's 1e-16 both are about 1e-10 of ordinary values. Slopes are allowed 1e-5, Hessians (differences of
 # gradients, with more terms each) 1e-4: far above that, and far below any slip.
 _STEP = 1e-5
-_SAME = 1e-9  # of numbers that are computed in two ways: sums of some hundred terms in another order differ by 1e-13
+_RELATIVE_TOLERANCE = (
+    1e-9  # of numbers that are computed in two ways: sums of some hundred terms in another order differ by 1e-13
+)
 _SIZES = (5, 1, 7, 2, 4, 3, 6)  # one document alone; the fifth query gets equal labels
-_LOOSEST = 100.0  # how many times too short the steps of a majorizer may be
-_MOST = 200  # documents that are looked at: each costs four evaluations
+_MAX_STEP_RATIO = 100.0  # how many times too short the steps of a majorizer may be
+_MAX_DOCUMENTS = 200  # documents that are looked at: each costs four evaluations
 
 
 def check_loss(
@@ -65,7 +67,7 @@ def check_loss(
     []
     """
     try:
-        trial = _Trial.of(loss, labels, queries, document_weights, scores, teacher, np.random.default_rng(seed))
+        trial = _Trial.from_loss(loss, labels, queries, document_weights, scores, teacher, np.random.default_rng(seed))
     except Exception as trouble:  # noqa: BLE001 - somebody else's code: what it raises is a finding
         return [f"The loss could not be bound to the labels: {_described(trouble)}"]
     sentences: list[str] = []
@@ -94,7 +96,7 @@ class _Trial:
     bound: BoundLoss
 
     @classmethod
-    def of(
+    def from_loss(
         cls,
         loss: Loss,
         labels: Any,
@@ -114,7 +116,7 @@ class _Trial:
         else:
             grades = np.asarray(labels, dtype=np.float64)
             queries = Queries([0, len(grades)]) if queries is None else queries
-        last = max(1, int(np.searchsorted(queries.offsets, _MOST, side="right")) - 1)
+        last = max(1, int(np.searchsorted(queries.offsets, _MAX_DOCUMENTS, side="right")) - 1)
         kept = Queries(queries.offsets[: last + 1])
         n = kept.n_documents
         where = rng.standard_normal(n) if scores is None else np.asarray(scores, dtype=np.float64)[:n]
@@ -205,26 +207,26 @@ def _blocks(trial: _Trial) -> Iterator[str]:
     for first, last in ((0, middle), (middle, len(queries))):
         if first == last:
             continue
-        block = trial.bound.cut(first, last)
+        block = trial.bound.slice(first, last)
         rows = block.rows
         given, grad = trial.scores[rows].copy(), np.full_like(trial.scores[rows], np.nan)
-        answer, bend = trial.bound.judge(block, given, grad, Want(curvature=True))
+        answer, bend = trial.bound.evaluate_block(block, given, grad, Requested(curvature=True))
         values = np.asarray(answer)
         which = f"For the queries {first} to {last - 1} alone"
         if values.shape != (last - first,):
-            yield f"{which} `judge` returns an array of shape {values.shape}; there must be one number for each query."
+            yield f"{which} `evaluate_block` returns shape {values.shape}, not one number for each query."
             return
         if not np.array_equal(given, trial.scores[rows]):
-            yield f"{which} `judge` changes the scores it is given."
+            yield f"{which} `evaluate_block` changes the scores it is given."
         if np.isnan(grad).any():
-            yield f"{which} `judge` leaves parts of the gradient unfilled."
-        elif _worst(grad, whole.grad[rows], _SAME) is not None:
-            yield f"{which} `judge` gives another gradient than for all queries at once; look at how rows are counted."
+            yield f"{which} `evaluate_block` leaves parts of the gradient unfilled."
+        elif _worst(grad, whole.grad[rows], _RELATIVE_TOLERANCE) is not None:
+            yield f"{which} `evaluate_block` returns another gradient than for all queries; check the row indices."
         assert bend is not None
-        if _worst(bend.diagonal(), whole.curvature.diagonal()[rows], _SAME) is not None:
-            yield f"{which} `judge` gives another curvature than for all queries at once."
+        if _worst(bend.diagonal(), whole.curvature.diagonal()[rows], _RELATIVE_TOLERANCE) is not None:
+            yield f"{which} `evaluate_block` gives another curvature than for all queries at once."
         total += float(values @ trial.bound.scale[first:last])
-    if _worst(total, whole.value, _SAME) is not None:
+    if _worst(total, whole.value, _RELATIVE_TOLERANCE) is not None:
         yield f"The losses of blocks add up to {total:.6g}, but the value is {whole.value:.6g}."
 
 
@@ -254,7 +256,7 @@ def _curvature(trial: _Trial) -> Iterator[str]:
 def _form(trial: _Trial, matrix: FloatArray, diagonal: FloatArray) -> Iterator[str]:
     """What is wrong with a matrix, and with what is given as its diagonal."""
     size = float(np.abs(matrix).max(initial=1e-300))
-    worst = _worst(matrix, matrix.T, _SAME)
+    worst = _worst(matrix, matrix.T, _RELATIVE_TOLERANCE)
     if worst is not None:
         yield f"The curvature is not symmetric: see the documents {worst[0]} and {worst[1]}."
         return
@@ -264,7 +266,10 @@ def _form(trial: _Trial, matrix: FloatArray, diagonal: FloatArray) -> Iterator[s
             f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Leave out what bends "
             "down, and claim 'gauss-newton'."
         )
-    if diagonal.shape != trial.scores.shape or _worst(np.ravel(diagonal), np.diag(matrix), _SAME) is not None:
+    if (
+        diagonal.shape != trial.scores.shape
+        or _worst(np.ravel(diagonal), np.diag(matrix), _RELATIVE_TOLERANCE) is not None
+    ):
         yield "`curvature.diagonal()` is not the diagonal of what `curvature @ V` multiplies by."
     owner = np.repeat(trial.queries.document_query, trial.scores.size // len(trial.scores))
     if matrix[owner[:, None] != owner].any():
@@ -296,15 +301,16 @@ def _looseness(trial: _Trial) -> Iterator[str]:
         diagonal = now.curvature.diagonal()
         step = np.divide(-now.grad, diagonal, out=np.zeros_like(scores), where=diagonal > 0)
         promised = float(np.sum(now.grad * step))
-        for t in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, _LOOSEST) if promised < 0 else ():
+        for t in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, _MAX_STEP_RATIO) if promised < 0 else ():
             bend = trial.bound.at(scores + t * step).value - now.value - t * promised
             if abs(bend) >= 0.5 * t * abs(promised):
                 return
         promising.append(promised < 0)
     if any(promising):
         yield (
-            f"The majorizer is loose: steps of gradient over curvature, which trees make, are more than {_LOOSEST:g} "
-            "times shorter than the loss allows, wherever it was tried. Trees would crawl; find a tighter bound."
+            f"The majorizer is loose: the steps that trees take (gradient over curvature) were more than "
+            f"{_MAX_STEP_RATIO:g} times shorter than the loss allows at every test point, so training would be very "
+            "slow. Find a tighter bound."
         )
 
 
@@ -328,7 +334,10 @@ def _shifts(trial: _Trial) -> Iterator[str]:
     """Shifts of a query's scores change nothing, or it is not claimed."""
     shift = trial.queries.broadcast(trial.rng.uniform(-3.0, 3.0, len(trial.queries)))
     before, after = trial.bound.at(trial.scores), trial.bound.at((trial.scores.T + shift).T)
-    same = _worst(after.value, before.value, _SAME) is None and _worst(after.grad, before.grad, 1e-7, _SAME) is None
+    same = (
+        _worst(after.value, before.value, _RELATIVE_TOLERANCE) is None
+        and _worst(after.grad, before.grad, 1e-7, _RELATIVE_TOLERANCE) is None
+    )
     if trial.loss.traits.shift_invariant and not same:
         yield (
             "The loss claims shift_invariant=True, but other numbers come out when a constant is added to all scores "
@@ -348,7 +357,7 @@ def _gains(trial: _Trial) -> Iterator[str]:
     loss = replace(trial.loss, gain=None) if hasattr(trial.loss, "gain") else trial.loss  # type: ignore[call-arg]
     ends = trial.rng.uniform(-1.0, 3.0, (2, len(trial.labels)))
     low, high, middle = (trial.on(gains, loss).at(trial.scores).grad for gains in (*ends, ends.mean(axis=0)))
-    if _worst(middle, (low + high) / 2, _SAME) is not None:
+    if _worst(middle, (low + high) / 2, _RELATIVE_TOLERANCE) is not None:
         yield (
             "The loss claims linear_in_gain=True, but for gains half-way between two others the gradient is not "
             "half-way between theirs: corrected clicks would train it with a bias."
@@ -361,7 +370,10 @@ def _labels(trial: _Trial) -> Iterator[str]:
         return
     gains = trial.rng.uniform(-1.0, 3.0, len(trial.labels))
     once, twice = (trial.on(factor * gains).at(trial.scores) for factor in (1.0, 2.0))
-    if _worst(twice.value, 2 * once.value, _SAME) is not None or _worst(twice.grad, 2 * once.grad, _SAME) is not None:
+    if (
+        _worst(twice.value, 2 * once.value, _RELATIVE_TOLERANCE) is not None
+        or _worst(twice.grad, 2 * once.grad, _RELATIVE_TOLERANCE) is not None
+    ):
         yield (
             "The loss claims labels_are_gains=True, but with twice the labels value and gradient are not twice as "
             "large."
@@ -414,7 +426,7 @@ def _weights(trial: _Trial) -> Iterator[str]:
         ("gradient", ones.grad, plain.grad),
         ("curvature", *diagonals),
     ):
-        if _worst(ours, theirs, _SAME) is not None:
+        if _worst(ours, theirs, _RELATIVE_TOLERANCE) is not None:
             yield f"Document weights that are all 1 change the {name}."
     if plain.grad.any() and _worst(others.grad, plain.grad, 1e-6) is None:
         yield "Document weights are taken and not used. Use them, or refuse them with a DataError."

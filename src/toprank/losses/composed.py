@@ -14,17 +14,17 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, make
-from toprank.losses.chance import Chance
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, make
+from toprank.losses.random_stream import RandomStream
 
-_MOST_SAMPLES = 1000
+_MAX_SAMPLES = 1000
 """Each sample costs as much as the loss, and the mean of so many varies by a thirtieth of what one does."""
 _LOOSEST_FIRST = ("majorizer", "gauss-newton", "exact")
 
 
 @dataclass(frozen=True)
 class Mix(Loss):
-    """share·first + (1 − share)·second: a loss on a teacher's scores with one on labels, or any other two.
+    """weight·first + (1 − weight)·second: a loss on a teacher's scores with one on labels, or any other two.
 
     Losses have different sizes (a mean over pairs, a sum over documents, a divergence), so a share of ½ rarely means
     that both pull equally; choose the share on validation data.
@@ -32,7 +32,7 @@ class Mix(Loss):
     Args:
         first: a loss, or its name.
         second: another one.
-        share: weight of the first, in [0, 1].
+        weight: weight of the first, in [0, 1].
 
     Weights: as in the two losses.
     Cost: that of both.
@@ -40,7 +40,7 @@ class Mix(Loss):
 
     >>> from toprank import Queries
     >>> from toprank.losses import ListNet, SoftmaxKL
-    >>> loss = Mix(SoftmaxKL(temperature=2.0), ListNet(), share=0.7)
+    >>> loss = Mix(SoftmaxKL(temperature=2.0), ListNet(), weight=0.7)
     >>> bound = loss.on([1, 0], Queries([0, 2]), teacher=[0.3, 0.1])
     >>> teacher, labels = (part.on([1, 0], Queries([0, 2]), teacher=[0.3, 0.1]) for part in (loss.first, loss.second))
     >>> value = 0.7 * teacher.at([0.5, 0.0]).value + 0.3 * labels.at([0.5, 0.0]).value
@@ -50,12 +50,12 @@ class Mix(Loss):
 
     first: Loss | str = "SoftmaxKL"
     second: Loss | str = "ListNet"
-    share: float = 0.5
+    weight: float = 0.5
 
     def __post_init__(self) -> None:
         for name in ("first", "second"):
             object.__setattr__(self, name, _one_score(make(getattr(self, name)), self))
-        check_number("Mix's share", self.share, least=0, most=1)
+        check_number("Mix's weight", self.weight, least=0, most=1)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
@@ -72,13 +72,13 @@ class Mix(Loss):
             random=first.random or second.random,
             labels_are_gains=first.labels_are_gains and second.labels_are_gains,
             teacher=first.teacher or second.teacher,
-            labels=(first.labels and self.share > 0) or (second.labels and self.share < 1),
+            labels=(first.labels and self.weight > 0) or (second.labels and self.weight < 1),
         )
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
         bound = [make(loss).bound_to(judgments) for loss in (self.first, self.second)]
-        return _BoundMix(judgments, bound, (self.share, 1.0 - self.share))
+        return _BoundMix(judgments, bound, (self.weight, 1.0 - self.weight))
 
 
 class _BoundMix(BoundLoss):
@@ -87,23 +87,23 @@ class _BoundMix(BoundLoss):
         self.bound, self.shares = bound, shares
 
     @override
-    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
+    def resampled(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
         other = copy(self)
-        other.bound = [part.drawn(draw, scores) for part in self.bound]
+        other.bound = [part.resampled(draw, scores) for part in self.bound]
         return other
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, curvatures = np.zeros(block.n_queries), list[Curvature]()
         grad[:] = 0.0
         for part, share in zip(self.bound, self.shares, strict=True):
             own = np.empty_like(grad)  # for each part: a curvature may hold on to it
-            values, curvature = part.judge(block, scores, own, want)
+            values, curvature = part.evaluate_block(block, scores, own, requested)
             losses += share * values
             grad += share * own
             if curvature is not None:
                 curvatures.append(curvature)
-        return losses, _Sum(curvatures, self.shares) if want.curvature else None
+        return losses, _Sum(curvatures, self.shares) if requested.curvature else None
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Gumbel(Loss):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", _one_score(make(self.loss), self))
-        check_whole("Gumbel's samples", self.samples, 1, _MOST_SAMPLES + 1)
+        check_whole("Gumbel's samples", self.samples, 1, _MAX_SAMPLES + 1)
         check_number("Gumbel's temperature", self.temperature, above=0)
         check_whole("Gumbel's seed", self.seed, 0)
 
@@ -180,29 +180,29 @@ class _BoundGumbel(BoundLoss):
         # A loss inside that draws gets a seed of its own: with the same seed and query it would draw this very noise.
         self.inner = reseeded(make(loss.loss), (loss.seed,)).bound_to(judgments)
         self.samples, self.temperature = loss.samples, loss.temperature
-        self.chance = Chance.of(judgments, loss.seed)
+        self.chance = RandomStream.from_judgments(judgments, loss.seed)
 
     @override
-    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
+    def resampled(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
         other = copy(self)
-        other.chance, other.inner = self.chance.drawn(draw), self.inner.drawn(draw, scores)
+        other.chance, other.inner = self.chance.resampled(draw), self.inner.resampled(draw, scores)
         return other
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, curvatures = np.zeros(block.n_queries), list[Curvature]()
         grad[:], noise, keys = 0.0, np.empty_like(scores), self.chance.keys[block.queries]
         for number in range(self.samples):
             own = np.empty_like(grad)  # for each sample: a curvature may hold on to it
             kernels.gumbel_noise(block.offsets, keys, number, noise)
-            values, curvature = self.inner.judge(block, (scores + noise) / self.temperature, own, want)
+            values, curvature = self.inner.evaluate_block(block, (scores + noise) / self.temperature, own, requested)
             losses += values
             grad += own
             if curvature is not None:
                 curvatures.append(curvature)
         grad /= self.samples * self.temperature
         factors = [1.0 / (self.samples * self.temperature**2)] * self.samples
-        return losses / self.samples, _Sum(curvatures, factors) if want.curvature else None
+        return losses / self.samples, _Sum(curvatures, factors) if requested.curvature else None
 
 
 def _one_score(loss: Loss, around: Loss) -> Loss:

@@ -12,7 +12,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
 from toprank.losses.softmax import check_psi, psi_of
 
 
@@ -99,11 +99,11 @@ class _BoundCosine(BoundLoss):
         self.direction, self.length = direction, np.sqrt(queries.sum(direction**2))
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, options = np.empty(block.n_queries), (block.offsets, self.centered, self.epsilon)
         direction, at_zero = self.direction[block.rows], self.at_zero[block.queries]
         kernels.cosine(scores, direction, at_zero, block.scale, *options, grad, losses)
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         unit, factors, shrink = np.empty(len(scores)), np.empty(block.n_queries), np.empty(block.n_queries)
         kernels.unit_scores(scores, *options, unit, factors, shrink)

@@ -28,7 +28,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Loss, Traits, Want
+from toprank.losses.base import Block, BlockResult, BoundLoss, Diagonal, Judgments, Loss, Requested, Traits
 from toprank.losses.labels import groups_of
 from toprank.metrics.pairs import ORDERED_WEIGHTS
 from toprank.metrics.sorting import rank_block
@@ -91,13 +91,13 @@ class _BoundOWPC(BoundLoss):
         kernels.owpc_majorizer(*of_labels, self.generator, self.p, self.scale, self.majorizer)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
         of_labels = self.grades[block.rows], self.n_grades[block.queries], self.weights[block.rows]
         losses = np.empty(block.n_queries)
         options = self.generator, self.p, block.scale
         kernels.owpc_losses(scores, order, block.offsets, *of_labels, *options, losses, grad)
-        return losses, Diagonal(self.majorizer[block.rows]) if want.curvature else None
+        return losses, Diagonal(self.majorizer[block.rows]) if requested.curvature else None
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ class _BoundSVMmap(BoundLoss):
         self.majorizer: FloatArray = np.where(both_sides, 4.0 * queries.broadcast(self.scale) / group, 0.0)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
         losses = np.empty(block.n_queries)
         kernels.svm_map(scores, order, block.offsets, self.relevant[block.rows], block.scale, grad, losses)
-        return losses, Diagonal(self.majorizer[block.rows]) if want.curvature else None
+        return losses, Diagonal(self.majorizer[block.rows]) if requested.curvature else None

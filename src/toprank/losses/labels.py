@@ -28,7 +28,7 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 
-class Reading(NamedTuple):
+class MetricTerms(NamedTuple):
     """The part of a metric that depends on the labels."""
 
     kind: str
@@ -58,7 +58,7 @@ def readable(metric: str | Measure, loss: Loss, why: str) -> Measure:
     return measure
 
 
-def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int | None = None) -> Reading:
+def metric_terms(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int | None = None) -> MetricTerms:
     """Read the labels as the metric does.
 
     Args:
@@ -75,7 +75,7 @@ def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int
         rank_weights[measure.depth :] = 0.0
     reads, normalizer = _parts(measure, judgments, gain, rank_weights, ideal_cut)
     inverse = np.divide(1.0, normalizer, out=np.zeros(len(normalizer)), where=normalizer > 0)
-    return Reading("dcg" if isinstance(measure, DCG) else measure.name, reads, inverse, discount, rank_weights)
+    return MetricTerms("dcg" if isinstance(measure, DCG) else measure.name, reads, inverse, discount, rank_weights)
 
 
 def _parts(
@@ -101,7 +101,7 @@ def _parts(
     return relevant, total if measure.k is None or measure.norm != "min" else np.minimum(total, measure.k)
 
 
-def worth_of(reading: Reading, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
+def metric_weights(terms: MetricTerms, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
     """1 for each query, read · weight / normalizer for each document; 0 if all documents are alike to the metric."""
     queries = judgments.queries
     differ = queries.max(reading.reads) > queries.min(reading.reads)

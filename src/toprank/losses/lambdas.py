@@ -18,8 +18,8 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, offsets_of
 from toprank.data.arguments import check_number, check_whole
 from toprank.errors import UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import ideal_dcg, readable, reading_of
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
+from toprank.losses.labels import ideal_dcg, metric_terms, readable
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
@@ -27,8 +27,11 @@ from toprank.metrics.sorting import rank_block
 
 _SCHEMES = {"ndcg1": "discounted", "ndcg2": "nothing", "ndcg2++": "dcg", "arp1": "one", "arp2": "one"}
 
-_PAIRS_FOR_A_DOCUMENT = 16  # ranking a document takes as long as so many pairs
-_BLOCKS, _LEAST_WORK = 16, 1 << 13  # enough blocks that no thread waits long for the others, but none too small
+_PAIRS_PER_DOCUMENT = 16  # ranking a document takes as long as so many pairs
+_MIN_BLOCKS, _MIN_BLOCK_PAIRS = (
+    16,
+    1 << 13,
+)  # enough blocks that no thread waits long for the others, but none too small
 
 
 @dataclass(frozen=True)
@@ -188,20 +191,20 @@ class LambdaBound(BoundLoss):
         if size not in self._blocks:
             sizes = self.queries.sizes
             above = np.minimum(self.last, sizes) if self.last else sizes
-            pairs = above * (2 * sizes - above) // (2 * _PAIRS_FOR_A_DOCUMENT)
+            pairs = above * (2 * sizes - above) // (2 * _PAIRS_PER_DOCUMENT)
             work = offsets_of(np.maximum(sizes, pairs))
-            ends = blocks_of(work, min(size, max(_LEAST_WORK, int(work[-1]) // _BLOCKS)))
-            self._blocks[size] = [self.cut(*pair) for pair in ends]
+            ends = blocks_of(work, min(size, max(_MIN_BLOCK_PAIRS, int(work[-1]) // _MIN_BLOCKS)))
+            self._blocks[size] = [self.slice(*pair) for pair in ends]
         return self._blocks[size]
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         scale = block.scale * (self.unit * self.sigma)
         # The logarithms of the value take a third of the time, and trees do not need them. The diagonal is free.
-        kernels.lambda_sums(scores, *self.ranked(block, scores), want.value, scale, grad, diagonal, losses)
+        kernels.lambda_sums(scores, *self.ranked(block, scores), requested.value, scale, grad, diagonal, losses)
         losses *= self.unit
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         return losses, PairCurvature(self, block, scores.copy(), scale * self.sigma, diagonal)
 

@@ -25,7 +25,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
 from toprank.losses.labels import groups_of
 from toprank.metrics.conventions import Discount
 
@@ -225,10 +225,10 @@ class _BoundLikelihood(BoundLoss):
         self.efron = efron
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, layout = np.empty(block.n_queries), self.layout.cut(block)
         kernels.likelihood(scores, *layout, self.efron, grad, losses)
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         order, _, _, *rest = layout
         exponentials, sums = np.empty(len(scores)), np.empty((6, len(layout.group_weights)))

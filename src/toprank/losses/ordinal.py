@@ -21,7 +21,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_whole
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits
 
 Codes = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ class _BoundClass(BoundLoss):
                 f"{scores.shape}. Use a scorer that gives one column for each grade (or threshold)."
             )
         weights = self.weights[block.rows]
-        return self.codes[block.rows], weights, (weights * block.spread(block.scale))[:, None]
+        return self.codes[block.rows], weights, (weights * block.broadcast(block.scale))[:, None]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Multinomial(_ClassLoss):
 
 class _BoundMultinomial(_BoundClass):
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         codes, weights, factor = self.part(block, scores)
         rows = np.arange(len(codes))
         shifted = scores - scores.max(axis=1, keepdims=True)
@@ -115,7 +115,7 @@ class _BoundMultinomial(_BoundClass):
         mass = grad.sum(axis=1)
         losses = np.log(mass) - shifted[rows, codes]
         grad /= mass[:, None]
-        curvature = _SoftmaxRows(grad.copy(), factor) if want.curvature else None
+        curvature = _SoftmaxRows(grad.copy(), factor) if requested.curvature else None
         grad[rows, codes] -= 1.0
         grad *= factor
         return block.sum(weights * losses), curvature
@@ -173,12 +173,12 @@ class _BoundOrdinal(_BoundClass):
         self.n_columns -= 1  # one for each threshold between two grades
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         codes, weights, factor = self.part(block, scores)
         losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
         kernels.ordinal(scores, codes, _MIN_GAP, losses, grad, diagonal, coupling)
         grad *= factor
-        curvature = _Neighbors(diagonal * factor, coupling * factor[:, 0], codes) if want.curvature else None
+        curvature = _Neighbors(diagonal * factor, coupling * factor[:, 0], codes) if requested.curvature else None
         return block.sum(weights * losses), curvature
 
 

@@ -25,11 +25,11 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Diagonal, Judgments, Loss, Requested, Traits
 from toprank.losses.labels import GainLike, check_gain, groups_of, targets_of
 from toprank.metrics.sorting import rank_block
 
-MANY_PAIRS = 64.0
+MAX_PAIRS_PER_DOCUMENT = 64.0
 """From so many pairs for each document, one sweep over sorted scores is faster than a hinge for each pair."""
 
 _PAIR_WEIGHTS = ("one", "difference", "margin")
@@ -52,7 +52,7 @@ class PairFrame(NamedTuple):
     """Number of pairs of different labels in each query."""
 
     @classmethod
-    def of(cls, labels: FloatArray, queries: Queries, document_weights: FloatArray) -> PairFrame:
+    def from_labels(cls, labels: FloatArray, queries: Queries, document_weights: FloatArray) -> PairFrame:
         """Sort the documents of each query by label, and find the groups of equal labels."""
         order, group, starts = groups_of(labels, queries)
         query_start = queries.broadcast(queries.offsets[:-1])
@@ -89,7 +89,7 @@ class _BoundPairs(BoundLoss):
     def __init__(self, loss: _PairLoss, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.kind, self.weighted = vars(kernels.Margin)[loss._margin], judgments.document_weights is not None
-        self.frame = PairFrame.of(judgments.labels, self.queries, judgments.weights)
+        self.frame = PairFrame.from_labels(judgments.labels, self.queries, judgments.weights)
         self.by_difference = loss.pair_weight == "difference"
         # The margin form is the plain one at the scores s − t.
         self.targets: FloatArray | None = None
@@ -99,16 +99,16 @@ class _BoundPairs(BoundLoss):
         self.majorizer = self._majorizer() if self.kind == kernels.Margin.HINGE else None
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         frame = self.frame.of_block(block)
         order: IntArray = frame.order - block.rows.start
         margins = (scores if self.targets is None else scores - self.targets[block.rows])[order]
         losses, slopes = np.empty(block.n_queries), np.empty(len(order))
         of_labels = block.offsets, frame.begin, frame.end, frame.labels, frame.weights, frame.pairs
-        options = self.kind, self.weighted, self.by_difference, MANY_PAIRS
+        options = self.kind, self.weighted, self.by_difference, MAX_PAIRS_PER_DOCUMENT
         kernels.pair_losses(margins, self._ranks(block, margins), *of_labels, *options, block.scale, losses, slopes)
         grad[order] = slopes
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         if self.majorizer is not None:
             return losses, Diagonal(self.majorizer[block.rows])
@@ -116,7 +116,7 @@ class _BoundPairs(BoundLoss):
 
     def _ranks(self, block: Block, margins: FloatArray) -> IntArray:
         """The block's positions by falling score; empty if no query is summed by a sweep, which needs them."""
-        many = self.frame.pairs[block.queries] >= MANY_PAIRS * np.diff(block.offsets)
+        many = self.frame.pairs[block.queries] >= MAX_PAIRS_PER_DOCUMENT * np.diff(block.offsets)
         if self.kind not in (kernels.Margin.HINGE, kernels.Margin.SQUARED_HINGE) or not many.any():
             return np.empty(0, dtype=np.int64)
         return rank_block(margins, block.offsets, (0, block.n_queries), None, keep_ties=False).order

@@ -19,7 +19,7 @@ from toprank.compute import FloatArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Traits, Want
+from toprank.losses.base import Block, BlockResult, BoundLoss, Diagonal, Judgments, Requested, Traits
 from toprank.losses.labels import BoundTargets, Targeted, groups_of
 from toprank.losses.softmax import SoftmaxCurvature
 
@@ -46,12 +46,12 @@ class _BoundPointwise(BoundTargets):
         self.loss = loss
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         targets, weights = self.targets[block.rows], self.weights[block.rows]
         values, slopes, bends = self.loss.terms(scores, targets)
-        factor = weights * block.spread(block.scale)
+        factor = weights * block.broadcast(block.scale)
         np.multiply(slopes, factor, out=grad)
-        return block.sum(values * weights), Diagonal(bends * factor) if want.curvature else None
+        return block.sum(values * weights), Diagonal(bends * factor) if requested.curvature else None
 
 
 @dataclass(frozen=True)
@@ -211,16 +211,16 @@ class CenteredBound(BoundLoss):
         self.bends: FloatArray = 2.0 * self.factors * masses
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         shares, factors = self.shares[block.rows], self.factors[block.queries]
         residuals = scores - self.targets[block.rows]
         # The first residual goes before the mean does: large scores that lie close together keep their digits.
-        residuals -= block.spread(residuals[block.offsets[:-1]])
-        residuals -= block.spread(block.sum(shares * residuals))
+        residuals -= block.broadcast(residuals[block.offsets[:-1]])
+        residuals -= block.broadcast(block.sum(shares * residuals))
         pulls = self.weights[block.rows] * residuals
-        np.multiply(block.spread(2.0 * factors * block.scale), pulls, out=grad)
+        np.multiply(block.broadcast(2.0 * factors * block.scale), pulls, out=grad)
         losses = factors * block.sum(pulls * residuals)
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         # 2·(diag(w) − w wᵀ/Σw) is the curvature of a softmax with p = w/Σw and the mass 2·Σw.
         return losses, SoftmaxCurvature(shares, self.bends[block.queries] * block.scale, block.offsets)
@@ -356,12 +356,15 @@ class _BoundImportance(BoundTargets):
         self.weights = self.weights * importance
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         residuals, weights = scores - self.targets[block.rows], self.weights[block.rows]
         worst, leaders = self._offenders(block, scores)
-        slopes, scale = weights * residuals + leaders * np.maximum(scores - self.delta, 0.0), block.spread(block.scale)
+        slopes, scale = (
+            weights * residuals + leaders * np.maximum(scores - self.delta, 0.0),
+            block.broadcast(block.scale),
+        )
         np.multiply(2 * slopes, scale, out=grad)
-        curvature = Diagonal(2 * (weights + leaders) * scale) if want.curvature else None
+        curvature = Diagonal(2 * (weights + leaders) * scale) if requested.curvature else None
         return block.sum(weights * residuals**2) + worst, curvature
 
     def _offenders(self, block: Block, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -369,6 +372,6 @@ class _BoundImportance(BoundTargets):
         held_down = self.held_down[block.rows]
         penalties = held_down * np.maximum(scores - self.delta, 0.0) ** 2
         worst: FloatArray = np.maximum.reduceat(penalties, block.offsets[:-1])
-        leads = (penalties == block.spread(worst)) & (penalties > 0)
+        leads = (penalties == block.broadcast(worst)) & (penalties > 0)
         sharing = np.maximum(block.sum(leads.astype(np.float64)), 1.0)
-        return worst, held_down * leads / block.spread(sharing)
+        return worst, held_down * leads / block.broadcast(sharing)

@@ -16,7 +16,7 @@ from toprank.losses.smooth import SmoothMetricBound
 from toprank.metrics.conventions import Discount
 from toprank.metrics.graded import DCG
 
-_ROUNDED = 0.1  # of the edge, to either side
+_ROUNDING_WIDTH = 0.1  # of the edge, to either side
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _BoundSafe(SmoothMetricBound):
     def _terms(self, rows: slice, above: FloatArray, extra: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         worth, end, (c, dc) = self.reads[rows], self.ends[rows], self.discount(1.0 + above)
         # How far beyond the lower end of the rounding, from 0 to 1; at its middle, the edge, half of it counts.
-        sign, width = np.where(worth >= 0, 1.0, -1.0), 2 * _ROUNDED * end
+        sign, width = np.where(worth >= 0, 1.0, -1.0), 2 * _ROUNDING_WIDTH * end
         room = np.divide(sign * (c - end), width, out=np.where(sign * (c - end) > 0, 1.0, -1.0), where=width > 0) + 0.5
         beyond = np.clip(room, 0.0, 1.0)
         free = 1.0 - beyond

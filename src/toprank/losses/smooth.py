@@ -29,8 +29,19 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import readable, reading_of, refuse_long_queries, worth_of
+from toprank.losses.base import (
+    Block,
+    BlockResult,
+    BoundLoss,
+    Curvature,
+    Diagonal,
+    Judgments,
+    Loss,
+    Requested,
+    Traits,
+    by_columns,
+)
+from toprank.losses.labels import metric_terms, metric_weights, readable, refuse_long_queries
 from toprank.metrics.binary import RR
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
@@ -221,24 +232,24 @@ class SmoothMetricBound(BoundLoss):
     def __init__(self, measure: Measure, temperature: float, gain: Any, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.temperature = temperature
-        reading = reading_of(measure, judgments, gain)
-        self.kind, self.reads = reading.kind, reading.reads
-        self.discount = SmoothDiscount(reading.discount, measure.depth, int(self.queries.sizes.max()))
-        best, self.worth = worth_of(reading, judgments)
+        terms = metric_terms(measure, judgments, gain)
+        self.kind, self.reads = terms.kind, terms.reads
+        self.discount = SmoothDiscount(terms.discount, measure.depth, int(self.queries.sizes.max()))
+        best, self.worth = metric_weights(terms, judgments)
         self.best = best if type(measure) is not DCG else np.zeros(len(best))
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         z, reads, extra_kind = scores / self.temperature, self.reads[block.rows], vars(kernels.Extra)[_EXTRA[self.kind]]
         above, extra, diagonal = np.empty_like(z), np.empty_like(z), np.empty_like(z)
         kernels.smooth_ranks(z, block.offsets, reads, extra_kind, above, extra)
         terms, rank_slope, extra_slope = self._terms(block.rows, above, extra)
-        scale = block.spread(block.scale)
+        scale = block.broadcast(block.scale)
         pairs = (z, block.offsets, reads, extra_kind, scale * rank_slope, scale * extra_slope)
         kernels.smooth_rank_push(*pairs, grad, diagonal)
         grad /= self.temperature
         losses = self.best[block.queries] - block.sum(terms)
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         return losses, SmoothRankCurvature(pairs, self.temperature**-2, diagonal / self.temperature**2)
 
@@ -359,16 +370,16 @@ class _SoftNDCG(BoundLoss):
         self, loss: SoftRank | NeuralNDCG, judgments: Judgments, width: float, kernel: Callable[..., None], *more: int
     ) -> None:
         super().__init__(judgments)
-        reading = reading_of(NDCG(loss.k), judgments, loss.gain)
-        self.width, self.kernel, self.more, self.rank_weights = width, kernel, more, reading.rank_weights
-        self.best, self.worth = worth_of(reading, judgments)
+        terms = metric_terms(NDCG(loss.k), judgments, loss.gain)
+        self.width, self.kernel, self.more, self.rank_weights = width, kernel, more, terms.rank_weights
+        self.best, self.worth = metric_weights(terms, judgments)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         soft, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         of_labels = block.offsets, self.worth[block.rows], self.rank_weights, *self.more
         self.kernel(scores / self.width, *of_labels, soft, grad, diagonal)
-        scale = block.spread(block.scale) / self.width
+        scale = block.broadcast(block.scale) / self.width
         grad *= scale
-        curvature = Diagonal(diagonal * (scale / self.width)) if want.curvature else None
+        curvature = Diagonal(diagonal * (scale / self.width)) if requested.curvature else None
         return self.best[block.queries] - soft, curvature

@@ -27,7 +27,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
 from toprank.losses.labels import check_gain
 from toprank.metrics.conventions import Gain
 
@@ -85,17 +85,17 @@ class TopKBound(BoundLoss):
         self.psi, self.weights = psi, judgments.weights
         self.top_k = int(queries.sizes.max()) if top_k is None else top_k
         # At s = ψ the model's expected choices are the target's: P(j among the first k).
-        chosen, whole = np.empty(n), self.cut(0, len(queries))
+        chosen, whole = np.empty(n), self.slice(0, len(queries))
         of_labels, everywhere = (psi, np.ones(n), np.zeros(n)), np.ones(len(queries))
         spare = np.empty(len(queries)), chosen, np.empty(n)
         kernels.top_k_moments(psi, *of_labels, everywhere, self.top_k, whole.offsets, *spare)
         self.targets: FloatArray = chosen * self.weights
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses = np.empty(block.n_queries)
         self.moments(block, scores, self.targets, losses, grad, np.empty(len(scores)))
-        return losses, _TopKCurvature(self, block, scores.copy()) if want.curvature else None
+        return losses, _TopKCurvature(self, block, scores.copy()) if requested.curvature else None
 
     def moments(self, block: Block, scores: FloatArray, targets: FloatArray, *filled: FloatArray) -> None:
         """Fill losses, gradient and what the curvature's diagonal subtracts; see `native/listnet_topk.c`."""
@@ -269,6 +269,10 @@ class XENDCG(Loss):
         return SoftmaxBound(targets, judgments)
 
 
+WeightedSoftmax = Multicategory
+"""The name of `Multicategory` in libraries for networks: a softmax cross-entropy with weights that are not normalized."""
+
+
 @dataclass(frozen=True)
 class CalibratedSoftmax(Loss):
     """Softmax with an anchor: Σ_j t_j (−s_j + log Z) + a·log Z, Z = 1 + Σ_k e^{s_k}, t = G(y).
@@ -318,16 +322,16 @@ class _AnchoredBound(BoundLoss):
         self.anchor = anchor
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         targets, mass = self.targets[block.rows], self.mass[block.queries]
         top = np.maximum(np.maximum.reduceat(scores, block.offsets[:-1]), 0.0)
-        below = scores - block.spread(top)
+        below = scores - block.broadcast(top)
         exponentials = np.exp(below)
         total = block.sum(exponentials) + np.exp(-top)
         losses = mass * np.log(total) + self.anchor * top - block.sum(targets * below)
-        probabilities = exponentials / block.spread(total)
-        grad[:] = block.spread(mass * block.scale) * probabilities - block.spread(block.scale) * targets
-        if not want.curvature:
+        probabilities = exponentials / block.broadcast(total)
+        grad[:] = block.broadcast(mass * block.scale) * probabilities - block.broadcast(block.scale) * targets
+        if not requested.curvature:
             return losses, None
         return losses, SoftmaxCurvature(probabilities, mass * block.scale, block.offsets)
 
@@ -341,10 +345,10 @@ class SoftmaxBound(BoundLoss):
         self.mass: FloatArray = self.queries.sum(self.targets)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, mass = np.empty(block.n_queries), self.mass[block.queries]
         kernels.cross_entropy(scores, self.targets[block.rows], mass, block.scale, block.offsets, grad, losses)
-        if not want.curvature:
+        if not requested.curvature:
             return losses, None
         probabilities = np.empty(len(scores))
         kernels.softmax(scores, block.offsets, probabilities)

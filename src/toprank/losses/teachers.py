@@ -24,7 +24,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, each_block
 from toprank.data.arguments import check_number
 from toprank.errors import DataError, Remedy
-from toprank.losses.base import BLOCK, Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
+from toprank.losses.base import BLOCK, Block, BlockResult, BoundLoss, Judgments, Loss, Requested, Traits
 from toprank.losses.pairwise import Logistic
 from toprank.losses.pointwise import CenteredBound
 from toprank.losses.softmax import SoftmaxBound
@@ -116,17 +116,17 @@ class _BoundSoftPairs(BoundLoss):
 
         def work(block: Block) -> None:
             each = replace(block, scale=np.ones(block.n_queries))
-            self.pairs.judge(each, targets[block.rows], self.slopes[block.rows], Want(value=False))
+            self.pairs.evaluate_block(each, targets[block.rows], self.slopes[block.rows], Requested(value=False))
 
         each_block(work, self.blocks(BLOCK), None)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, curvature = self.pairs.judge(block, scores, grad, want)
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
+        losses, curvature = self.pairs.evaluate_block(block, scores, grad, requested)
         slopes = self.slopes[block.rows]
-        grad -= block.spread(block.scale) * slopes
+        grad -= block.broadcast(block.scale) * slopes
         # The slopes of a query sum to zero, so its first score may be taken off all: less is lost to rounding.
-        return losses - block.sum(slopes * (scores - block.spread(scores[block.offsets[:-1]]))), curvature
+        return losses - block.sum(slopes * (scores - block.broadcast(scores[block.offsets[:-1]]))), curvature
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class _BoundKL(SoftmaxBound):
         self.least: FloatArray = queries.sum(self.targets * logs)
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, curvature = super().judge(block, scores / self.temperature, grad, want)
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
+        losses, curvature = super().evaluate_block(block, scores / self.temperature, grad, requested)
         grad *= self.temperature  # τ² of the loss, over τ of the chain rule; the curvature's two cancel
         return self.temperature**2 * (losses + self.least[block.queries]), curvature

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
 from toprank.losses.labels import groups_of
 from toprank.metrics.conventions import Gain
 
@@ -67,14 +67,14 @@ class _BoundUnique(BoundLoss):
         self.weights = weights[self.order]
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         order: IntArray = self.order[block.rows] - block.rows.start
         by_label = _Sorted(block.offsets, self.begin[block.rows], self.weights[block.rows], block.scale)
         raised, losses = scores[order], np.empty(block.n_queries)
         slopes, diagonal = np.empty_like(raised), np.empty_like(raised)
         kernels.unique_sums(raised, *by_label, slopes, diagonal, losses)
         grad[order] = slopes
-        return losses, _UniqueCurvature(raised, by_label, order, diagonal) if want.curvature else None
+        return losses, _UniqueCurvature(raised, by_label, order, diagonal) if requested.curvature else None
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.arguments import check_number, check_whole
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.chance import Chance
-from toprank.losses.labels import readable, reading_of
+from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgments, Loss, Requested, Traits, by_columns
+from toprank.losses.labels import metric_terms, readable
+from toprank.losses.random_stream import RandomStream
 from toprank.metrics.conventions import Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-_MOST_ORDERS = 10_000
+_MAX_PERMUTATIONS = 10_000
 """The mean of so many orders varies by a hundredth of what one order does, and 23,000 documents take about 5 s."""
 _STATES = {"dcg": "PLAIN", "ap": "HITS", "rr": "FIRST", "err": "READING"}
 """What a metric has to know of the documents above a pair, as the kernels' `RankState` names it."""
@@ -75,7 +75,7 @@ class YetiRank(Loss):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("YetiRank's permutations", self.permutations, 1, _MOST_ORDERS + 1)
+        check_whole("YetiRank's permutations", self.permutations, 1, _MAX_PERMUTATIONS + 1)
         check_number("YetiRank's decay", self.decay, above=0, most=1)
         check_whole("YetiRank's seed", self.seed, 0)
         Gain.from_spec(self.gain)
@@ -109,18 +109,18 @@ class _BoundYetiRank(BoundLoss):
         self.chance = Chance.of(judgments, self.seed)
 
     @override
-    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
+    def resampled(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
         other = copy(self)
-        other.chance = self.chance.drawn(draw)
+        other.chance = self.chance.resampled(draw)
         other.base = None if scores is None else self._checked(scores)
         return other
 
     @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+    def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         base = scores if self.base is None else self.base[block.rows]
-        kernels.yeti_sums(scores, base, *self.of(block), want.value, block.scale, grad, diagonal, losses)
-        if not want.curvature:
+        kernels.yeti_sums(scores, base, *self.of(block), requested.value, block.scale, grad, diagonal, losses)
+        if not requested.curvature:
             return losses, None
         return losses, _NeighborCurvature(self, block, scores.copy(), base.copy(), diagonal)
 

@@ -35,7 +35,7 @@ from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError, refuse_if
 from toprank.lazy_imports import exports
-from toprank.losses.own import OwnLoss, named
+from toprank.losses.unknown_loss import UnknownLoss, named
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure
 from toprank.rankers.estimator import Recorded
@@ -82,7 +82,7 @@ def _described(name: str, value: object) -> Any:
 
 def _is_own(loss: losses.Loss) -> bool:
     """Return whether a file can only name the loss, because its class is not ours or it holds functions."""
-    if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, OwnLoss):
+    if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, UnknownLoss):
         return True
     held = vars(loss).values()
     if any(isinstance(value, losses.Loss) and _is_own(value) for value in held):
@@ -96,10 +96,10 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, dict) and "loss" in value:
         return losses.from_spec(value["loss"])
     if isinstance(value, dict) and "own_loss" in value:
-        kinds, stated = get_type_hints(OwnLoss), value["own_loss"]
+        kinds, stated = get_type_hints(UnknownLoss), value["own_loss"]
         if isinstance(stated, dict):
             stated.setdefault("columns", "grades")  # which older files do not say
-        return OwnLoss(*(read_value(stated, field.name, kinds[field.name]) for field in fields(OwnLoss)))
+        return UnknownLoss(*(read_value(stated, field.name, kinds[field.name]) for field in fields(UnknownLoss)))
     if isinstance(value, dict) and "solver" in value:
         options = dict(value["solver"])
         name = options.pop("name")

@@ -25,7 +25,7 @@ from toprank.data.encoding import Encoding
 from toprank.data.roles import Roles
 from toprank.evaluation.scores import BoundMetric
 from toprank.losses import Loss
-from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Want
+from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Requested
 from toprank.losses.softmax import SoftmaxBound
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
@@ -53,7 +53,7 @@ class RankingObjective:
 
     def __init__(self, scorer: Scorer, features: Features, loss: BoundLoss, threads: int | None = None) -> None:
         self.scorer, self.features, self.loss, self.threads = scorer, features, loss, threads
-        self.blocks = [loss.cut(*ends) for ends in features.blocks(loss.queries.offsets)]
+        self.blocks = [loss.slice(*ends) for ends in features.blocks(loss.queries.offsets)]
 
     @property
     def n_weights(self) -> int:
@@ -117,7 +117,7 @@ class RankingObjective:
 
     def resampled(self, draw: int, weights: FloatArray) -> RankingObjective:
         """The objective at a draw that goes by the scores at these weights, whatever weights it is asked about."""
-        loss = self.loss.drawn(draw, self.scores(weights))
+        loss = self.loss.resampled(draw, self.scores(weights))
         return RankingObjective(self.scorer, self.features, loss, self.threads)
 
     def scores(self, weights: FloatArray) -> FloatArray:
@@ -129,7 +129,7 @@ class RankingObjective:
 
     def _curvature(self, block: Block, scored: Scored) -> Curvature:
         unread = np.zeros_like(scored.scores)
-        curvature = self.loss.judge(block, scored.scores, unread, Want(value=False, curvature=True))[1]
+        curvature = self.loss.evaluate_block(block, scored.scores, unread, Requested(value=False, curvature=True))[1]
         assert curvature is not None
         return curvature
 
@@ -292,7 +292,7 @@ class InMemory(Source):
         self, scorer: Scorer, loss: Loss, standardization: Standardization, threads: int | None
     ) -> RankingObjective:
         data = self.data
-        bound = loss.bound_to(Judgments.of(data))
+        bound = loss.bound_to(Judgments.from_data(data))
         features = Features(data.X, standardization, complete=standardization.complete)
         return RankingObjective(scorer, features, bound, threads)
 

@@ -53,7 +53,7 @@ class BatchPart:
         sums: Tensor = torch.segment_reduce(values, "sum", offsets=self.offsets, unsafe=True)
         return sums
 
-    def spread(self, per_query: Tensor) -> Tensor:
+    def broadcast(self, per_query: Tensor) -> Tensor:
         """(n,) the value of each document's query; 0 for documents to spare."""
         return torch.nn.functional.pad(per_query, (0, 1)).index_select(0, self.query)
 
@@ -89,7 +89,7 @@ class Frame:
     def over_sum(self, values: Tensor) -> Tensor:
         """Values over their sum in each query; 0 where that is 0."""
         totals = self.part.sum(values)
-        return values * self.part.spread(torch.where(totals > 0, 1.0 / totals, 0.0))
+        return values * self.part.broadcast(torch.where(totals > 0, 1.0 / totals, 0.0))
 
     def weighted(self, values: Tensor) -> Tensor:
         """Values times the document weights, where there are any."""
@@ -105,7 +105,7 @@ class PreparedLoss(NamedTuple):
 
     columns: Columns
     """What the loss takes from the labels, (n,) or (k, n)."""
-    judge: ValueAndGradient
+    evaluate: ValueAndGradient
 
     def take(self, rows: Tensor) -> Columns:
         """The columns of some documents."""
@@ -113,17 +113,17 @@ class PreparedLoss(NamedTuple):
 
     def value(self, scores: Tensor, part: BatchPart, columns: Columns) -> Tensor:
         """Σ scale · loss over the queries of a batch, in the dtype of the scale; autograd knows its gradient."""
-        value: Tensor = _Judged.apply(scores.to(part.scale.dtype), self.judge, part, columns)  # type: ignore[no-untyped-call]
+        value: Tensor = _LossFunction.apply(scores.to(part.scale.dtype), self.evaluate, part, columns)  # type: ignore[no-untyped-call]
         return value
 
 
-class _Judged(torch.autograd.Function):
+class _LossFunction(torch.autograd.Function):
     """A scalar with a known gradient."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, judge: ValueAndGradient, part: BatchPart, columns: Columns) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, evaluate: ValueAndGradient, part: BatchPart, columns: Columns) -> Tensor:
         """The value; its gradient is kept for `backward`."""
-        value, grad = judge(scores.detach().contiguous(), part, columns)
+        value, grad = evaluate(scores.detach().contiguous(), part, columns)
         ctx.save_for_backward(grad)
         return value
 

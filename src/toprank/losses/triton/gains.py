@@ -15,7 +15,7 @@ from toprank.metrics.graded import DCG, NDCG
 
 LOG2 = Discount.from_spec("log2")
 
-_NAMED: dict[str, Callable[[Tensor], Tensor]] = {
+_GAIN_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": lambda y: torch.exp2(y) - 1,
     "linear": lambda y: y,
     "clipped": lambda y: y.clamp_min(0),
@@ -41,7 +41,7 @@ def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
     if known.name == "err":
         top = frame.labels.max() if max_grade is None else frame.tensor(max_grade)
         return (torch.exp2(frame.labels) - 1) / torch.exp2(top)
-    return _NAMED[known.name](frame.labels)
+    return _GAIN_FUNCTIONS[known.name](frame.labels)
 
 
 def has_dcg(measure: object, gain: Any) -> bool:

@@ -29,7 +29,7 @@ def has_listnet(loss: ListNet) -> bool:
 def listnet(loss: ListNet, frame: Frame) -> PreparedLoss:
     """See `ListNet`."""
     wanted = loss.alpha * (frame.labels if loss.psi == "linear" else gains_of(frame, "exponential"))
-    return _cross_entropy(frame, frame.over_sum(torch.exp(wanted - frame.part.spread(frame.max(wanted)))))
+    return _cross_entropy(frame, frame.over_sum(torch.exp(wanted - frame.part.broadcast(frame.max(wanted)))))
 
 
 def has_multicategory(loss: Multicategory) -> bool:
@@ -53,12 +53,12 @@ def xendcg(loss: XENDCG, frame: Frame) -> PreparedLoss:
 
 
 def _cross_entropy(frame: Frame, targets: Tensor) -> PreparedLoss:
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         grad, losses = torch.zeros_like(scores), torch.zeros_like(part.scale)
         launch_queries(part, cross_entropy, scores, *columns, part.scale, part.offsets, grad, losses)
         return losses.sum(), grad
 
-    return PreparedLoss((frame.weighted(targets),), judge)
+    return PreparedLoss((frame.weighted(targets),), evaluate)
 
 
 def has_likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE) -> bool:
@@ -75,7 +75,7 @@ def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) ->
     table = rank_table(frame, Discount.from_spec(loss.discount) if isinstance(loss, PListMLE) else LOG2)
     ranks = by_rank(frame.part, frame.labels, table)
     size = ranks[5] - ranks[4]
-    length = frame.part.spread(frame.part.sum(torch.ones_like(size)))
+    length = frame.part.broadcast(frame.part.sum(torch.ones_like(size)))
     taking_part = (size < length) & ((ranks[5] < length) | loss.lowest)
     weights = taking_part.to(frame.dtype)
     if isinstance(loss, PListMLE):
@@ -85,7 +85,7 @@ def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) ->
     means = weights * _group_means(frame, ranks[4].long())
     share = ranks[6] / size if loss.ties == "efron" else torch.ones_like(size)
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         labels, shares, weights, means = columns
         grad, losses, n = torch.zeros_like(scores), torch.zeros_like(scores), part.n_documents
         terms = scores.new_empty(2, n)
@@ -94,14 +94,14 @@ def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) ->
         launch(part, share_pass, scores, labels, shares, weights, terms, *queries, grad, n)
         return losses.sum(), grad
 
-    return PreparedLoss((frame.labels, share, frame.weighted(weights), means), judge)
+    return PreparedLoss((frame.labels, share, frame.weighted(weights), means), evaluate)
 
 
 def _group_means(frame: Frame, begin: Tensor) -> Tensor:
     """(n,) mean of the document weights over each document's group of equal labels, known by where it begins."""
     if frame.document_weights is None:
         return torch.ones_like(frame.labels)
-    groups = frame.part.spread(frame.part.offsets[:-1]) + begin
+    groups = frame.part.broadcast(frame.part.offsets[:-1]) + begin
     _, group, counts = torch.unique(groups, return_inverse=True, return_counts=True)
     ordered = frame.document_weights.index_select(0, torch.argsort(group, stable=True))
     sums: Tensor = torch.segment_reduce(ordered, "sum", lengths=counts, unsafe=True)

@@ -45,7 +45,7 @@ def pairs(loss: PairLoss, frame: Frame) -> PreparedLoss:
         margins = frame.labels if loss.gain is None else gains_of(frame, loss.gain, loss.max_grade)
     begins = by_rank(frame.part, frame.labels, rank_table(frame))[4]  # how many are better: a pair each
     n_pairs = frame.part.sum(begins)
-    shares = frame.part.spread(torch.where(n_pairs > 0, 1.0 / n_pairs, 0.0))
+    shares = frame.part.broadcast(torch.where(n_pairs > 0, 1.0 / n_pairs, 0.0))
     options = {
         "KIND": _KINDS[type(loss)],
         "DIFFERENCE": loss.pair_weight == "difference",
@@ -53,13 +53,13 @@ def pairs(loss: PairLoss, frame: Frame) -> PreparedLoss:
         "WEIGHTED": weights is not None,
     }
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         arrays = [pointer(column, scores) for column in columns]
         grad, losses = torch.zeros_like(scores), torch.zeros_like(scores)
         launch(part, pair_pass, scores, *arrays, part.scale, part.offsets, grad, losses, **options)
         return losses.sum(), grad
 
-    return PreparedLoss((frame.labels, margins, weights, shares), judge)
+    return PreparedLoss((frame.labels, margins, weights, shares), evaluate)
 
 
 def has_lambdarank(loss: LambdaRank) -> bool:
@@ -101,7 +101,7 @@ def _over_ideal(frame: Frame, gains: Tensor, discount: Discount, depth: int | No
     """(n,) one over the ideal DCG of the query, 0 where that is 0: each gain at the mean weight of its ideal ranks."""
     weights = by_rank(frame.part, gains, rank_table(frame, discount, depth))[2]
     ideal = frame.part.sum(gains * weights)
-    return frame.part.spread(torch.where(ideal > 0, 1.0 / ideal, 0.0))
+    return frame.part.broadcast(torch.where(ideal > 0, 1.0 / ideal, 0.0))
 
 
 def _lambdas(
@@ -111,7 +111,7 @@ def _lambdas(
     tables, options = distance_tables(frame), {**options, "WEIGHTED": frame.document_weights is not None}
     sigma, unit, mu = (float(number) for number in numbers)
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         gains, weights = columns
         grad, losses = torch.zeros_like(scores), torch.zeros_like(scores)
         moved = torch.zeros_like(scores) if options["NORM"] else losses
@@ -120,13 +120,13 @@ def _lambdas(
         launch(part, lambda_pass, *arrays, *out, part.n_documents, sigma, unit, mu, **options)
         return _normalized(part, losses, grad, moved) if options["NORM"] else (losses.sum(), grad)
 
-    return PreparedLoss((gains, frame.document_weights), judge)
+    return PreparedLoss((gains, frame.document_weights), evaluate)
 
 
 def _normalized(part: BatchPart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
     """LightGBM's factor log2(1 + Λ)/Λ for each query."""
     total = part.sum(moved)
-    factor = part.spread(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))
+    factor = part.broadcast(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))
     return torch.dot(losses, factor), grad * factor
 
 
@@ -146,21 +146,21 @@ def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> PreparedLoss:
     gains = gains_of(frame, measure.gain or loss.gain)
     groups = by_rank(frame.part, gains, rank_table(frame))
     ones = torch.ones_like(gains)
-    length = frame.part.spread(frame.part.sum(ones))
+    length = frame.part.broadcast(frame.part.sum(ones))
     speaking = (groups[5] - groups[4] < length).to(gains.dtype)
     worths, constants = frame.weighted(gains * speaking), torch.zeros_like(gains)
     if isinstance(measure, NDCG):
         worths, constants = worths * _over_ideal(frame, gains, LOG2, measure.depth), speaking / length
     temperature, cut = float(loss.temperature), float(measure.depth or 0)
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         grad, losses, slopes = (torch.zeros_like(scores) for _ in range(3))
         out = part.scale, part.offsets, slopes, losses
         launch(part, smooth_pass, scores, *columns, *out, temperature, cut, CUT=measure.depth is not None)
         launch(part, flow_pass, scores, slopes, part.offsets, grad, temperature)
         return losses.sum(), grad
 
-    return PreparedLoss((worths, constants), judge)
+    return PreparedLoss((worths, constants), evaluate)
 
 
 @kernel

@@ -20,13 +20,13 @@ def has_targets(loss: Squared | QuerySquared) -> bool:
 def squared(loss: Squared, frame: Frame) -> PreparedLoss:
     """See `Squared`."""
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         targets, factors = columns
         residuals = scores - targets
-        pulls = part.spread(part.scale) * factors * residuals
+        pulls = part.broadcast(part.scale) * factors * residuals
         return torch.dot(pulls, residuals), 2 * pulls
 
-    return PreparedLoss((_targets(loss, frame), _factors(frame, loss.per_document)), judge)
+    return PreparedLoss((_targets(loss, frame), _factors(frame, loss.per_document)), evaluate)
 
 
 def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
@@ -36,35 +36,35 @@ def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
     def centered(values: Tensor, part: BatchPart, shares: Tensor) -> Tensor:
         # Relative to the query's first document, so that large scores that lie close together keep their digits.
         firsts = part.offsets[:-1].clamp_max(part.n_documents - 1)
-        near = values - part.spread(values.index_select(0, firsts))
-        return near - part.spread(part.sum(shares * near))
+        near = values - part.broadcast(values.index_select(0, firsts))
+        return near - part.broadcast(part.sum(shares * near))
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         targets, factors, shares = columns
         residuals = centered(scores, part, shares) - targets
-        pulls = part.spread(part.scale) * factors * residuals
+        pulls = part.broadcast(part.scale) * factors * residuals
         return torch.dot(pulls, residuals), 2 * pulls
 
     targets = centered(_targets(loss, frame), frame.part, shares)
-    return PreparedLoss((targets, _factors(frame, loss.per_document), shares), judge)
+    return PreparedLoss((targets, _factors(frame, loss.per_document), shares), evaluate)
 
 
 def multinomial(loss: Multinomial, frame: Frame) -> PreparedLoss:
     """See `Multinomial`. Scores are (n, K); a batch need not hold the highest grade, so K is what the scores have."""
 
-    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         codes, factors = columns
         if scores.ndim != 2 or (loss.n_grades is not None and scores.shape[1] != loss.n_grades):
             raise DataError(
                 f"Multinomial works in class space and needs scores with {loss.n_grades or 'as many'} columns"
                 f"{'' if loss.n_grades else ' as there are grades'}, not of shape {tuple(scores.shape)}."
             )
-        factors = part.spread(part.scale) * factors
+        factors = part.broadcast(part.scale) * factors
         logs = scores.log_softmax(1)
         slopes = logs.exp().scatter_add_(1, codes[:, None], -torch.ones_like(factors)[:, None])
         return -torch.dot(factors, logs.gather(1, codes[:, None])[:, 0]), slopes * factors[:, None]
 
-    return PreparedLoss((frame.labels.long(), _factors(frame, loss.per_document)), judge)
+    return PreparedLoss((frame.labels.long(), _factors(frame, loss.per_document)), evaluate)
 
 
 def _targets(loss: Squared | QuerySquared, frame: Frame) -> Tensor:
@@ -74,4 +74,4 @@ def _targets(loss: Squared | QuerySquared, frame: Frame) -> Tensor:
 def _factors(frame: Frame, per_document: bool) -> Tensor:
     """What a document's term is multiplied by, beside the scale of its query."""
     ones = torch.ones_like(frame.labels)
-    return frame.weighted(ones / frame.part.spread(frame.part.sum(ones)) if per_document else ones)
+    return frame.weighted(ones / frame.part.broadcast(frame.part.sum(ones)) if per_document else ones)

@@ -23,7 +23,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, refuse_if
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.losses.base import BoundLoss, Judgments, Want
+from toprank.losses.base import BoundLoss, Judgments, Requested
 from toprank.losses.composed import reseeded
 from toprank.rankers.neural.inputs import EpochPlan
 from toprank.rankers.outputs import first_outputs, loss_and_gains, weighted_grades
@@ -45,13 +45,13 @@ class _LossFunction(torch.autograd.Function):
         values = np.ascontiguousarray(scores.detach().cpu().double().numpy())
         if not np.isfinite(values).all():
             raise NotFinite("A score is not finite; no loss can judge it.")
-        whole = bound.cut(first, last)
+        whole = bound.slice(first, last)
         grad, losses = np.zeros_like(values), np.empty(whole.n_queries)
 
         def work(ends: tuple[int, int]) -> None:
-            block = bound.cut(first + ends[0], first + ends[1])
+            block = bound.slice(first + ends[0], first + ends[1])
             rows = slice(*whole.offsets[list(ends)])
-            losses[slice(*ends)] = bound.judge(block, values[rows], grad[rows], Want())[0]
+            losses[slice(*ends)] = bound.evaluate_block(block, values[rows], grad[rows], Requested())[0]
 
         each_block(work, blocks_of(whole.offsets, _BLOCK), threads)
         ctx.save_for_backward(torch.from_numpy(grad).to(scores.dtype).to(scores.device))
@@ -116,7 +116,7 @@ class NetworkObjective:
         loss, gains = loss_and_gains(
             make_loss(ranker.loss), ranker.outputs, ranker.gain, data.labels, gains_before, "a network does"
         )
-        bound = loss.bound_to(Judgments.of(data))
+        bound = loss.bound_to(Judgments.from_data(data))
 
         def value(constant: float) -> float:
             return bound.at(np.full(data.n_documents, constant)).value

@@ -224,7 +224,7 @@ class TreeObjective(ABC):
 
     def derivatives(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Gradient and curvature of the loss at these scores; one that draws does so for this round."""
-        return self.bound.drawn(self.rounds).derivatives(scores, threads=self.threads)
+        return self.bound.resampled(self.rounds).derivatives(scores, threads=self.threads)
 
     def floor(self, diagonal: FloatArray, factor: float) -> float:
         """The least curvature of a row that has a gradient: a share of the mean over all rows, of all trainers."""

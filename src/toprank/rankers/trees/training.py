@@ -71,7 +71,7 @@ class InitialState(NamedTuple):
         loss, gains = loss_on_labels(ranker, data.labels)
         if loss is None:
             return cls(np.zeros(0), np.zeros(1), None, before)
-        bound = loss.bound_to(Judgments.of(data))
+        bound = loss.bound_to(Judgments.from_data(data))
 
         def value(constant: float) -> float:
             return bound.at(np.full(data.n_documents, constant), threads=ranker.threads).value

@@ -17,7 +17,7 @@ from toprank.losses.base import Judgments
 
 
 @dataclass(frozen=True, eq=False)
-class Chance:
+class RandomStream:
     """The random words of the queries in one draw."""
 
     seed: int
@@ -26,12 +26,12 @@ class Chance:
     draw: int = 0
 
     @classmethod
-    def of(cls, judgments: Judgments, seed: int) -> Self:
+    def from_judgments(cls, judgments: Judgments, seed: int) -> Self:
         """The words of the first draw; queries without ids go by their numbers."""
         ids = np.arange(len(judgments.queries)) if judgments.query_ids is None else judgments.query_ids
         return cls(seed, id_hashes(ids))
 
-    def drawn(self, draw: int) -> Self:
+    def resampled(self, draw: int) -> Self:
         """The words of another draw."""
         return replace(self, draw=draw)
 

@@ -1,4 +1,4 @@
-"""`OwnLoss`: the stand-in for a user's own loss in a model file, so that the model can be read and predicts."""
+"""`UnknownLoss`: the stand-in for a user's own loss in a model file, so that the model can be read and predicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toprank.losses.base import Judgments, Loss, Traits
 
 
 @dataclass(frozen=True)
-class OwnLoss(Loss):
+class UnknownLoss(Loss):
     """The name of a loss that is not toprank's: a model file holds no code, and so not the loss itself.
 
     Args:
@@ -40,5 +40,5 @@ class OwnLoss(Loss):
 
 def named(loss: Loss) -> dict[str, Any]:
     """Return what a model file holds of such a loss."""
-    name = loss.name if isinstance(loss, OwnLoss) else type(loss).__name__
+    name = loss.name if isinstance(loss, UnknownLoss) else type(loss).__name__
     return {"name": name, "space": loss.traits.space, "columns": loss.traits.columns}
