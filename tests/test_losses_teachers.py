@@ -344,7 +344,8 @@ def test_losses_in_losses_go_through_a_model_file(taught, tmp_path):
     tr.LinearRanker(loss).fit(taught).save(tmp_path / "m.toprank")
     assert tr.load(tmp_path / "m.toprank").loss == loss
     spec = losses.to_spec(loss)
-    assert spec["share"] == 0.25 and "weight" not in spec  # files keep the first spelling of the parameter
+    assert spec["share"] == 0.25  # files keep the first spelling of the parameter
+    assert "weight" not in spec
     assert losses.from_spec(spec) == loss
     with pytest.raises(DataError):
         losses.from_spec({"name": "Mix", "first": {"alpha": 1.0}})

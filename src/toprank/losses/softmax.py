@@ -270,7 +270,7 @@ class XENDCG(Loss):
 
 
 WeightedSoftmax = Multicategory
-"""The name of `Multicategory` in libraries for networks: a softmax cross-entropy with weights that are not normalized."""
+"""Another name of `Multicategory`: softmax cross-entropy with weights that are not normalized."""
 
 
 @dataclass(frozen=True)
