@@ -114,7 +114,7 @@ FAULTS = {
     "unfilled": "unfilled",
     "one number": "one number for each query",
     "changes the scores": "changes the scores",
-    "counts rows from the front": "look at how rows are counted",
+    "counts rows from the front": "check the row indices",
     "curvature by half": "is not the Hessian",
     "curvature upside down": "not positive semi-definite",
     "upside down where scores are tied": "not positive semi-definite",
@@ -154,7 +154,7 @@ def test_rankers_refuse_a_loss_without_a_number_for_each_query(ranker, options, 
     if issubclass(ranker, tr.NeuralRanker):
         pytest.importorskip("torch")
     with pytest.raises(
-        DataError, match=r"`evaluate_block` of BoundToy was asked for 2 queries and returned .* number for each"
+        DataError, match=r"`evaluate_block` of BoundToy returned .* for 2 queries. Return an array with one number for each"
     ):
         ranker(Toy(fault), **options).fit(data)
 
@@ -162,7 +162,7 @@ def test_rankers_refuse_a_loss_without_a_number_for_each_query(ranker, options, 
 def test_one_query_has_a_number_of_its_own():
     one = Queries([0, 3])
     assert Toy().on([1.0, 0.0, 0.0], one).at([1.0, 0.0, 0.0]).value == 0.0
-    with pytest.raises(DataError, match="was asked for 1 query and returned"):
+    with pytest.raises(DataError, match=r"returned .* for 1 query"):
         Toy("one number").on([1.0, 0.0, 0.0], one)
 
 
