@@ -317,7 +317,7 @@ def test_fifteen_pairs_of_positions_are_shown_and_of_more_some():
     assert "Of 15 pairs" not in str(a_report(edges[:15], whole))
     some = a_report(edges[:16], whole).edges_table().rows
     assert [row[0] for row in some] == [f"1 and {b}" for b in range(2, 11)] + ["2 and 3"]
-    assert "Of 16 pairs, those of neighbors and those with the first, down to position 10:" in str(
+    assert "Of 16 pairs, the table shows neighbors and pairs with the first position, down to position 10:" in str(
         a_report(edges[:16], whole)
     )
     assert "connect all positions" in str(a_report(edges[:3], whole))

@@ -154,7 +154,7 @@ def test_rankers_refuse_a_loss_without_a_number_for_each_query(ranker, options, 
     if issubclass(ranker, tr.NeuralRanker):
         pytest.importorskip("torch")
     with pytest.raises(
-        DataError, match=r"`evaluate_block` of BoundToy returned .* for 2 queries. Return an array with one number for each"
+        DataError, match=r"`evaluate_block` of BoundToy returned .* for 2 queries. Return an array with one number"
     ):
         ranker(Toy(fault), **options).fit(data)
 
