@@ -208,7 +208,9 @@ def test_many_edges_are_shown_in_part(data):
     log = simulate(data, data.X[:, 0], PBM.known([1] * 12), 4_000, k=12, exploration=1.0)
     report = check(log, n_resamples=2)
     assert len(report.graph.edges) == 12 * 11 / 2
-    assert "Of 66 pairs, those of neighbors and those with the first, down to position 10" in str(report)
+    assert "Of 66 pairs, the table shows neighbors and pairs with the first position, down to position 10" in str(
+        report
+    )
     assert [row[0] for row in report.edges_table().rows] == [f"1 and {k}" for k in range(2, 11)] + [
         f"{k} and {k + 1}" for k in range(2, 10)
     ]

@@ -236,7 +236,7 @@ def test_every_round_and_iteration_draws_anew(monkeypatch):
         seen.append((draw, scores is not None))
         return plain(self, draw, scores)
 
-    monkeypatch.setattr(yetirank._BoundYetiRank, "drawn", noting)
+    monkeypatch.setattr(yetirank._BoundYetiRank, "resampled", noting)
     data, _ = some_data()
     tr.TreeRanker("YetiRank", n_trees=4, num_leaves=5).fit(data)
     assert seen == [(draw, False) for draw in range(4)]
