@@ -479,7 +479,7 @@ def test_propensities_without_intervals_draw_no_bootstrap(monkeypatch):
     data = tr.synthetic(n_queries=20, n_documents=4, seed=0)
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters([1, 0.5, 0.2]), sessions=800, k=3, exploration=0.5)
     drawn = []
-    monkeypatch.setattr(estimators, "redrawn", lambda *a: drawn.append(a[1]) or iter(()))
+    monkeypatch.setattr(estimators, "bootstrap_weights", lambda *a: drawn.append(a[1]) or iter(()))
     bind(log, data, propensities="trust").relevance(Correction("affine"))
     assert not any(drawn)
 

@@ -353,7 +353,7 @@ def test_a_fit_looks_at_the_same_sessions_once(model, monkeypatch):
     log, *_ = simulated(model, shown(3_000, rng, depth=3, n_queries=2, n_documents=3), rng)
     assert log.unique_sessions[0].n_sessions < log.n_sessions / 4
     once = model().fit(log)
-    monkeypatch.setattr(ClickLog, "distinct", property(lambda self: (self, np.ones(self.n_sessions))))
+    monkeypatch.setattr(ClickLog, "unique_sessions", property(lambda self: (self, np.ones(self.n_sessions))))
     each = model().fit(log)
     assert once.n_iter_ == each.n_iter_
     np.testing.assert_allclose(once.attraction_, each.attraction_, rtol=1e-9)
@@ -441,7 +441,7 @@ def test_a_log_that_few_swaps_join_is_fitted_to_its_end(monkeypatch):
     users = PBM.from_parameters(1 / np.arange(1, 11) ** 0.9)
     log = tr.clicks.simulate(data, data.X[:, 0], users, 20_000, k=10, exploration=0.005)
     found = PBM(prior=(0.04, 0.16)).fit(log)
-    monkeypatch.setattr(click_products, "_MAX_NEWTON", 0)
+    monkeypatch.setattr(click_products, "_MAX_NEWTON_PARAMETERS", 0)
     with pytest.warns(ConvergenceWarning):
         early = PBM(prior=(0.04, 0.16), max_iterations=1_000).fit(log)
     patient = PBM(prior=(0.04, 0.16)).fit(log)
@@ -460,7 +460,7 @@ def test_newton_ends_where_expectation_and_maximization_do(model, prior, monkeyp
     log, *_ = simulated(model, shown(400, rng), rng)
     weights = rng.integers(0, 3, log.n_queries)
     newton = model(prior=prior, tolerance=1e-13).fit(log, query_weights=weights)
-    monkeypatch.setattr(click_products, "_MAX_NEWTON", 0)
+    monkeypatch.setattr(click_products, "_MAX_NEWTON_PARAMETERS", 0)
     em = model(prior=prior, tolerance=1e-14, max_iterations=50_000).fit(log, query_weights=weights)
     assert newton.n_iter_ < min(40, em.n_iter_)
     np.testing.assert_allclose(newton.attraction_, em.attraction_, atol=2e-4)
