@@ -773,6 +773,17 @@ def test_a_position_without_a_click_is_not_infinitely_far_from_the_whole(data):
     assert (low >= 0).all()
 
 
+def test_parts_of_a_log_are_estimated_from_shuffled_sessions_as_the_whole_is(data):
+    """The scales of contexts come from shuffled sessions alone, in each part of the jackknife as in the whole."""
+    log = shown(data, sessions=6_000, exploration=0.3)
+    curves = curves_of("randomization", log, context="device")
+    again = curves_of("randomization", log, context="device", like=curves)
+    np.testing.assert_allclose(again.slope, curves.slope)
+    marked = log.columns["explored"].astype(bool)
+    others = replace(log, clicks=log.clicks & marked)  # clicks in other sessions do not matter
+    np.testing.assert_array_equal(curves_of("randomization", others, context="device", like=curves).slope, again.slope)
+
+
 def test_a_part_of_a_log_is_drawn_to_the_whole_as_much(data):
     log = shown(data, sessions=6_000)
     curves = curves_of(None, log, context="device")

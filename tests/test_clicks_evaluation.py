@@ -127,6 +127,31 @@ def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
     assert given.informing_lists is None
 
 
+@pytest.mark.parametrize("context", [None, "device", "module"])
+def test_only_shuffled_lists_inform_propensities_by_randomization(context):
+    """Two rankers take turns, so that nearly all lists exchange documents, but 40 of 4,000 are shuffled."""
+    data, liked = little(40)
+    turns = {"one": data.X[:, 0], "other": -data.X[:, 0]}
+    layout = [(name, place) for place in (1, 2) for name in ("left", "right")] if context == "module" else None
+    if context == "device":
+        users = {"phone": PBM.from_parameters(THETA), "desktop": PBM.from_parameters(THETA)}
+        log = tr.clicks.simulate(
+            data, turns, users, 4_000, k=4, relevance=liked, noise=0.0, exploration=0.01, context="device"
+        )
+    else:
+        log = clicked(data, liked, turns, 4_000, exploration=0.01, context="module", layout=layout)
+    shuffled = log.columns["explored"][log.offsets[:-1]]
+    options = {"propensities": "randomization", "context": context}
+    with pytest.warns(SmallSampleWarning, match="lists inform the propensities"):
+        found = evaluate(data.X[:, 1], log, data, "clicks@4", estimator="snips", **options)
+    assert found.informing_lists < 0.5 * shuffled.sum()
+    twice = log.select(np.concatenate([np.arange(log.n_sessions), np.flatnonzero(shuffled)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallSampleWarning)
+        more = evaluate(data.X[:, 1], twice, data, "clicks@4", estimator="snips", **options)
+    assert more.informing_lists == pytest.approx(2 * found.informing_lists, rel=0.02)
+
+
 def test_the_interval_is_that_of_the_mean_where_queries_weigh_alike_and_infinite_for_one():
     data, _ = little(8)
     qid = np.repeat(np.arange(8), 8)

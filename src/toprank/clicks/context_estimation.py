@@ -24,6 +24,7 @@ from toprank.clicks.intervention_harvesting import (
     PropensityEstimator,
     components,
     harvested,
+    is_explored,
     least_noise,
     prepared,
     refuse_one_order,
@@ -91,7 +92,7 @@ def curves_by_context(
     whole, each = ready.estimate(np.ones(log.n_queries))
     deviation = drawn(_deviations(whole, each), shrinkage.own, ready.expected(), shrinkage.variance)
     values = whole * np.exp(deviation)
-    slopes = values * scales(log, number, values)[:, None]
+    slopes = values * scales(ready.whole.log, ready.contexts.number, values)[:, None]
     return of_layout(whole, slopes, layout, method, least, shrinkage)
 
 
@@ -113,7 +114,7 @@ class _Prepared(NamedTuple):
     @classmethod
     def from_log(cls, log: ClickLog, contexts: Contexts, method: str) -> _Prepared:
         if method == "randomization" and "explored" in log.columns:
-            kept = log.columns["explored"].astype(bool)[log.offsets[:-1]]
+            kept = is_explored(log)
             contexts = replace(contexts, number=contexts.number[np.repeat(kept, np.diff(log.offsets))])
             log = shuffled(log)
         whole, of_session = prepared(log, method), contexts.number[log.offsets[:-1]]

@@ -381,7 +381,7 @@ class JudgedRankers:
         known, cells = self.policies.relevance[metric], evidence.cells
         index = evidence.index_of(curves) if in_cells else cells.position - 1
         adds = np.abs(known.added(np.abs(self.added(metric, one, other)))) * cells.weight
-        return informing_lists(cells.pair, index, cells.weight * evidence.effective_share, adds)
+        return informing_lists(cells.pair, index, evidence.informing_weights, adds)
 
     def _place(self, metric: str) -> int:
         return [known.name for known in self.metrics].index(metric)
@@ -484,7 +484,7 @@ def informing_lists(document: IntArray, position: IntArray, shown: FloatArray, c
     n_cells = int(position.max()) + 1
     key, (shown,) = sums_by(document * np.int64(n_cells) + position, shown)
     whole = np.bincount(key // n_cells, shown)[key // n_cells]
-    lists = np.bincount(key % n_cells, shown * (whole - shown) / whole, n_cells) / 2
+    lists = np.bincount(key % n_cells, shown * (whole - shown) / np.maximum(whole, 1e-300), n_cells) / 2
     used = counts > 0
     with np.errstate(divide="ignore"):
         return float(counts[used].sum() / (counts[used] / lists[position[used]]).sum()) if used.any() else 0.0

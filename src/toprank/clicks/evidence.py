@@ -31,10 +31,11 @@ from toprank.clicks.intervention_harvesting import (
     HARVESTED,
     PropensityEstimator,
     components,
+    is_explored,
     prepared,
     refuse_one_order,
 )
-from toprank.clicks.log import ClickLog, check_log, jackknife_groups, numbered, sums
+from toprank.clicks.log import ClickLog, check_log, jackknife_groups, numbered, sums, sums_by
 from toprank.clicks.policies import LoggedQueries, Metric, PolicyValues, policy_value
 from toprank.clicks.recency import ChosenSessions, Sessions
 from toprank.compute import FloatArray, IntArray
@@ -278,6 +279,21 @@ class Evidence:
         _, weight, squared = self._origin.sessions
         return float(weight @ self.counts) / max(float(squared @ self.counts**2), 1e-300)
 
+    @cached_property
+    def informing_weights(self) -> FloatArray:
+        """For each of the cells, the effective number of impressions that inform the propensities.
+
+        Randomization estimates them from the sessions that the log marks as explored; the other methods from all.
+        """
+        log, counts, cells = self._origin.log, self.counts, self.cells
+        if self.source.method != "randomization" or "explored" not in log.columns:
+            return cells.weight * self.effective_share
+        weight = log.session_weights * counts[log.session_query] * is_explored(log)
+        keys, (known,) = sums_by(_cell_keys(log, self.source), np.repeat(weight, np.diff(log.offsets)))
+        n_contexts = max(len(self._origin.context_names), 1)
+        own = (cells.pair * np.int64(n_contexts) + cells.context) * log.depth + cells.position - 1
+        return known[np.searchsorted(keys, own)] * weight.sum() / max(float(weight @ weight), 1e-300)
+
     # ---- answers ----
 
     def relevance(self, correction: Correction, reward: str = "click") -> Relevance:
@@ -327,6 +343,14 @@ class Evidence:
         return PolicyValues(queries, {metric.name: known[metric.reward] for metric in metrics}, parts)
 
 
+def _cell_keys(log: ClickLog, source: PropensitySource) -> IntArray:
+    """Number each impression by its pair, context and position, in this order."""
+    if not source.columns:
+        return log.pair * np.int64(log.depth) + log.position - 1
+    contexts = contexts_of(log, source.columns)
+    return (log.pair * np.int64(len(contexts.names)) + contexts.number) * log.depth + log.position - 1
+
+
 def _moved(number: IntArray, kept: BoolArray) -> IntArray:
     """Number rows or queries as they are without those that are not kept; -1 for these."""
     place = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
@@ -361,8 +385,7 @@ def bind(
     source = PropensitySource(propensities, context, LinearRanker() if ranker is None else ranker)
     contexts = contexts_of(log, source.columns) if source.columns else None
     n_contexts = np.int64(1 if contexts is None else len(contexts.names))
-    number = np.int64(0) if contexts is None else contexts.number
-    keys = numbered((log.pair * n_contexts + number) * np.int64(log.depth) + log.position - 1)
+    keys = numbered(_cell_keys(log, source))
     of, n = keys.number, len(keys.ids)
     pair, cell = np.divmod(keys.ids, n_contexts * log.depth)
     weight, rewards = log.impression_weights, (reward,) if isinstance(reward, str) else tuple(reward)

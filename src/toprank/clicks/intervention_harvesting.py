@@ -323,10 +323,15 @@ def prepared(log: ClickLog, method: str) -> PropensityEstimator:
 
 def shuffled(log: ClickLog) -> ClickLog:
     """The sessions that the column ``explored`` marks."""
-    explored = log.columns["explored"].astype(bool)
+    explored = is_explored(log)
     if not explored.any():
-        raise DataError("No session of the log was shuffled (its column explored is false everywhere).")
-    return log.select(explored[log.offsets[:-1]])
+        raise DataError("No session of the log was shuffled: its column 'explored' is false everywhere.")
+    return log.select(explored)
+
+
+def is_explored(log: ClickLog) -> npt.NDArray[np.bool_]:
+    """Return whether the column ``explored`` marks each session as shuffled."""
+    return np.asarray(log.columns["explored"].astype(bool)[log.offsets[:-1]])
 
 
 def refuse_one_order(log: ClickLog, identified: npt.NDArray[np.bool_]) -> None:
