@@ -792,7 +792,7 @@ def test_a_part_of_a_log_is_drawn_to_the_whole_as_much(data):
 
 
 def test_several_models_and_layouts_of_simulations_are_checked(data):
-    with pytest.raises(DataError, match="shares must be a number of 0 or more for each of the 2 models"):
+    with pytest.raises(DataError, match="shares must be a nonnegative number for each of the 2 models"):
         shown(data, sessions=10, shares=[1, 2, 3])
     with pytest.raises(DataError, match="a different place for each of the 4 documents"):
         shown(data, PBM.from_parameters(CELLS), 10, layout=GRID[:3])

@@ -462,7 +462,7 @@ def test_refusals():
         tr.clicks.propensities(log, "dual", data.select(np.arange(10)), linear)
     with pytest.raises(DataError, match="attraction=ranker"):
         PBM().fit(log, data)
-    with pytest.raises(DataError, match="by their ids only"):
+    with pytest.raises(DataError, match="has no features"):
         PBM().fit(log).predict(data)
     with pytest.raises(DataError, match="no attraction"):
         RankCTR(attraction=linear).fit(log, data)

@@ -432,7 +432,7 @@ def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
     assert ranker.coef_[0] > 0
     with pytest.raises(DataError, match="no such preferences"):
         preferences(ClickLog.from_columns(["q"], ["w"], [1], [1]), data)
-    with pytest.raises(DataError, match="from a ClickLog"):
+    with pytest.raises(DataError, match="must be a ClickLog"):
         preferences("log.csv", data, half_life="1d")
 
 

@@ -118,7 +118,7 @@ def outcome(source: object, model: type[ClickModel]) -> str:
     return ""
 
 
-@pytest.mark.filterwarnings("ignore:The fit of", "ignore:No document joins", "ignore:Nothing was clicked")
+@pytest.mark.filterwarnings("ignore:The fit of", "ignore:No document connects", "ignore:The log has no clicks")
 @pytest.mark.parametrize("name", list(SOURCES))
 @pytest.mark.parametrize("times", [60, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_bytes_give_a_log_or_our_error(name, times, tmp_path):

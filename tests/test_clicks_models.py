@@ -420,7 +420,7 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
     log, *_ = simulated(model, shown(300, rng), rng)
     for steps in (2, 3) if model in (PBM, UBM) else (4, 5, 6):  # a leap may be the last step, or the one after the last
         with pytest.warns(
-            ConvergenceWarning, match=rf"{model.__name__} had not converged .*max_iterations \(it is {steps}"
+            ConvergenceWarning, match=rf"{model.__name__} did not converge .*max_iterations \(now {steps}"
         ):
             early = model(max_iterations=steps).fit(log)
         assert not early.converged_
@@ -431,7 +431,7 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
         with pytest.warns(ConvergenceWarning) as told:
             model(max_iterations=2).intervals(log, groups=3)
         assert [str(one.message).partition(", so its")[0] for one in told] == [
-            f"The fit of {model.__name__} had not converged when it ended (4 of 4 fits)"
+            f"The fit of {model.__name__} did not converge (4 of 4 fits)"
         ]
 
 
@@ -621,7 +621,7 @@ def test_corrected_examinations_are_right_where_those_of_a_fit_are_not():
 def test_a_log_without_clicks_tells_nothing_and_that_is_said(model):
     log = shown(50, np.random.default_rng(0))
     assert not log.clicks.any()
-    with pytest.warns(UnidentifiedWarning, match=f"Nothing was clicked, so {model.__name__} rests"):
+    with pytest.warns(UnidentifiedWarning, match=f"The log has no clicks, so {model.__name__} rests"):
         model().fit(log)
     with pytest.raises(DataError, match="query_weights are all 0"):
         model().fit(log, query_weights=np.zeros(log.n_queries))

@@ -181,7 +181,7 @@ def test_rows_that_were_brought_together_are_ranked_and_liked_in_the_order_of_th
         ({"model": UBM.from_parameters(np.ones((2, 3)))}, "of this UBM has 2 numbers; 4 are needed"),
         ({"model": DCM.from_parameters([0.5])}, "of this DCM has 1 numbers; 4 are needed"),
         ({"model": CCM.from_parameters([0.5])}, "of this CCM has 1 numbers; 3 are needed"),
-        ({"model": "PBM"}, r"Users are a click model, .* not 'PBM'"),
+        ({"model": "PBM"}, r"model must be a click model, .* not 'PBM'"),
         ({"model": PBM()}, r"give them by PBM.known\(…\), or fit it"),
         ({"model": PBM.from_parameters([1, 2, 0.3, 0.4])}, "must be probabilities"),
     ],
@@ -198,7 +198,7 @@ def test_other_ways_and_unjudged_data_are_refused():
     with pytest.raises(UnknownNameError, match="exploration method"):
         simulate(data, scores, PBM.from_parameters(THETA), 5, k=4, relevance=LIKED, exploration_method="turn")
     for none in ([], {}):
-        with pytest.raises(DataError, match="no scores to rank by"):
+        with pytest.raises(DataError, match="scores is empty"):
             simulate(data, none, PBM.from_parameters(THETA), 5, k=4, relevance=LIKED)
-    with pytest.raises(DataError, match="give relevance="):
+    with pytest.raises(DataError, match="pass relevance="):
         simulate(data, scores, PBM.from_parameters(THETA), 5, k=4)

@@ -735,7 +735,7 @@ def test_other_bad_input_is_refused_in_sentences():
         (lambda: train(LinearRanker("Squared"), silent, data, "affine", THETA), "clicked"),
         (lambda: train(LinearRanker("Squared"), log, data, "afine", THETA), "affine"),
         (lambda: train(object(), log, data, "affine", THETA), "no loss"),
-        (lambda: train(LinearRanker("Squared"), "log.csv", data, "affine", THETA), "from a ClickLog .* not from a str"),
+        (lambda: train(LinearRanker("Squared"), "log.csv", data, "affine", THETA), "must be a ClickLog .* not a str"),
         (
             lambda: train(LinearRanker("Squared"), log, data.replace(labels=None), full_information=True),
             "not all are judged",

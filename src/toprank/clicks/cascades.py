@@ -1,8 +1,7 @@
-"""Click models of users who read from the top, and stop: cascade, dependent click, dynamic Bayesian, click chain.
+"""Chain models, in which users read from the top until they stop: cascade, DCM, SDBN, DBN and CCM.
 
-All are one chain with two states. The first document is looked at; one that is looked at is clicked with its
-attraction; the next is looked at after a skip with one probability, after a click with another, and that is where the
-models differ:
+All models are one Markov chain with two states. The first document is examined. An examined document is clicked with
+its attraction. The probability of examining the next document depends on whether this one was clicked:
 
 | model | after a skip | after a click |
 |---|---|---|
@@ -12,8 +11,8 @@ models differ:
 | `DBN` | γ | γ (1 - σ) |
 | `CCM` | τ₁ | (1 - α) τ₂ + α τ₃ |
 
-Expectations are exact (forward and backward over the list), so the fit climbs to a maximum of the likelihood itself.
-It begins at the closed forms of the literature, for which what stands down to the last click was looked at.
+The E-step is exact (forward and backward over the list), so the fit climbs to a maximum of the likelihood. It starts
+from the closed forms of the literature, which treat everything down to the last click as examined.
 """
 
 from __future__ import annotations
@@ -31,36 +30,38 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ClickModel, by_rank, check_depth
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 
-_SESSIONS_PER_BLOCK = 1 << 14  # that a thread takes at a time, where their sums belong to the pairs of whole queries
+_SESSIONS_PER_BLOCK = 1 << 14  # blocks hold whole queries, whose pairs no other block changes
 
 
 class Expected(NamedTuple):
-    """What the clicks tell of each impression: looked at; looked at, and the next one too."""
+    """Posterior probabilities for each impression: it was examined; it and the next one were examined."""
 
     examined: FloatArray
     onward: FloatArray
 
 
 class _Chain(ClickModel):
-    """A user who reads from the top: how likely clicks are, and how they are drawn."""
+    """Base class of models in which users read from the top."""
 
-    skip_: float = 1.0  # p(look at the next one | looked, and did not click)
+    skip_: float = 1.0  # P(examine the next document | examined, not clicked)
 
     def _kinds(self, log: ClickLog) -> IntArray:
-        """Which probability of going on after a click belongs to each impression: its document's, by default."""
+        """Return the index of the continuation probability after a click on each impression; by default that of its
+        pair.
+        """
         return log.pair
 
     def _after(self, log: ClickLog) -> FloatArray:
-        """Return the fitted P(go on after a click) of each kind of `log`; by default for each pair."""
+        """Return the fitted continuation probabilities after a click; by default one for each pair."""
         name = "satisfaction_" if hasattr(self, "satisfaction_") else "attraction_"
         return self._goes_on(log.pair_query, self._of_pairs("attraction_", log), self._of_pairs(name, log))
 
     @abstractmethod
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        """Return P(go on after a click) at positions, of documents with given attraction and satisfaction."""
+        """Return P(continue | click) at these positions, for documents with this attraction and satisfaction."""
 
     def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
-        """Attraction times the probability that the user has come so far."""
+        """Return the attraction times the probability that the user examines the impression."""
         attraction, after, kinds = self._of_pairs("attraction_", log), self._after(log), self._kinds(log)
         chance, clicks = np.empty(log.n_impressions), log.clicks.view(np.uint8)
         each_block(
@@ -74,7 +75,7 @@ class _Chain(ClickModel):
     def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """From the top on, until the user stops."""
+        """Sample clicks from the top until the user stops."""
         looking, clicks = np.ones(log.n_sessions, dtype=bool), np.zeros(log.n_impressions, dtype=bool)
         uniform = rng.random((2, log.n_impressions))
         for rows, sessions in by_rank(log):
@@ -88,12 +89,14 @@ class _Chain(ClickModel):
         return np.atleast_1d((part + a) / (whole + a + b))
 
     def _liked(self, part: FloatArray, whole: FloatArray) -> FloatArray:
-        """The attraction of each pair: its share, or what a ranker makes of all shares."""
+        """Return the attraction of each pair: its shrunken click rate, or the ranker's fit to all rates."""
         return self._share(part, whole) if self._learner is None else self._learner(part, whole)
 
 
 class Cascade(_Chain):
-    """The user stops at the first click. Sessions with several are impossible: counted (`impossible_`), and cut there.
+    """The cascade model: the user stops at the first click.
+
+    The model excludes sessions with several clicks; they are counted in `impossible_` and truncated at the first click.
 
     >>> log = ClickLog.from_columns(["q"] * 3, ["a", "b", "c"], [1, 2, 3], [0, 1, 0])
     >>> Cascade(prior=(1, 2)).fit(log).attraction_.tolist()  # c was not looked at
@@ -118,52 +121,56 @@ class Cascade(_Chain):
 
 
 def _down_to_the_first_click(log: ClickLog) -> npt.NDArray[np.bool_]:
-    """Which impressions a user looked at who stops at a click; all of a list without one."""
+    """Return whether each impression is above or at the first click of its session; all are in sessions without a
+    click.
+    """
     place = np.arange(log.n_impressions)
     first = np.minimum.reduceat(np.where(log.clicks, place, log.n_impressions), log.offsets[:-1])
     return np.asarray(place <= first[log.session])
 
 
 def _last_clicks(log: ClickLog) -> IntArray:
-    """Return the place of the last click of each impression's session among all impressions; -1 if there is none."""
+    """Return the index of the impression with the last click of each impression's session; -1 if there is no click."""
     clicked = np.where(log.clicks, np.arange(log.n_impressions), -1)
     return np.asarray(np.maximum.reduceat(clicked, log.offsets[:-1])[log.session])
 
 
 def _down_to_the_last_click(log: ClickLog) -> npt.NDArray[np.bool_]:
-    """Which impressions a user surely looked at who never stops at a skip; all of a list without a click."""
+    """Return whether each impression is above or at the last click of its session; all are in sessions without a
+    click.
+    """
     latest = _last_clicks(log)
     return np.asarray((latest < 0) | (np.arange(log.n_impressions) <= latest))
 
 
 class _Fitted(_Chain):
-    """A chain that is fitted by expectation and maximization: attractions first, then parameters of its own."""
+    """Base class of chains fitted by expectation-maximization; attractions precede the model's own parameters."""
 
     @abstractmethod
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
-        """Its own parameters to begin with; `last`: impressions that are their session's last click."""
+        """Return initial values of the model's own parameters; `last` marks the last click of each session."""
 
     @abstractmethod
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
-        """P(go on after a click) of each kind, and after a skip."""
+        """Return P(continue | click) of each kind, and P(continue | skip)."""
 
     @abstractmethod
     def _better(self, log: ClickLog, now: EStepParameters, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        """The attractions and own parameters that are most likely, given what was expected."""
+        """Return the attractions and own parameters of the M-step."""
 
     @abstractmethod
     def _keep(self, own: FloatArray) -> None:
-        """Take what was learned of its own parameters."""
+        """Store the fitted own parameters."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        """Sessions that showed the same and were clicked the same are looked at once, and weigh as many as they are."""
+        """Fit by expectation-maximization; identical sessions are processed once, with their count as weight."""
         limits = self.tolerance * log.n_impressions, self.max_iterations
         log, counts = log.unique_sessions
         of_session, n = counts * weights[log.session_query], log.n_pairs
         weight = np.repeat(of_session, np.diff(log.offsets))
         kinds, clicks = self._kinds(log), log.clicks.view(np.uint8)
         inner = np.ones(log.n_impressions, dtype=bool)
-        inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
+        inner[log.offsets[1:] - 1] = False  # continuation after the last document is unobserved
         a, b = self.prior_
         clicked = sums(log.pair, weight * log.clicks, n)
         now = EStepParameters(
@@ -195,7 +202,9 @@ class _Fitted(_Chain):
         self._keep(self._rest[n:])
 
     def _closed_form(self, log: ClickLog, weight: FloatArray) -> FloatArray:
-        """All parameters, as if users had looked at nothing below their last click, and at all above."""
+        """Return initial values of all parameters, as if users examined everything down to their last click and
+        nothing below.
+        """
         n, seen = log.n_pairs, weight * _down_to_the_last_click(log)
         attraction = self._share(sums(log.pair, weight * log.clicks, n), sums(log.pair, seen, n))
         last = np.where(log.clicks, np.arange(log.n_impressions), -1) == _last_clicks(log)
@@ -203,21 +212,23 @@ class _Fitted(_Chain):
 
 
 class EStepParameters(NamedTuple):
-    """The parameters of a step, and what is the same in all of them."""
+    """The current parameters, and quantities that stay the same in all steps."""
 
     attraction: FloatArray
     own: FloatArray
-    weight: FloatArray  # of each impression
-    inner: npt.NDArray[np.bool_]  # which impressions have one below them
-    below: FloatArray  # the weights of these; 0 for the others
-    clicked: FloatArray  # how often each pair was clicked
-    of_session: FloatArray  # the weight of each session
-    parts: list[tuple[int, int]]  # sessions of whole queries, so that no two parts have a pair in common
+    weight: FloatArray  # weight of each impression
+    inner: npt.NDArray[np.bool_]  # whether an impression has one below it
+    below: FloatArray  # weights of inner impressions; 0 for the others
+    clicked: FloatArray  # weighted clicks of each pair
+    of_session: FloatArray  # weight of each session
+    parts: list[tuple[int, int]]  # ranges of sessions; no two share a pair
     threads: int | None
 
 
 def _whole_queries(log: ClickLog) -> list[tuple[int, int]]:
-    """Ranges of about so many sessions as a thread takes at a time; one range where they do not stand by query."""
+    """Return ranges of about `_SESSIONS_PER_BLOCK` sessions of whole queries; one range if sessions are not sorted
+    by query.
+    """
     turns = np.diff(log.session_query)
     if (turns < 0).any():
         return [(0, log.n_sessions)]
@@ -226,14 +237,14 @@ def _whole_queries(log: ClickLog) -> list[tuple[int, int]]:
 
 
 class _Continued(_Fitted):
-    """A chain whose own parameters are continuations."""
+    """Base class of chains whose own parameters are continuation probabilities."""
 
     shared: ClassVar[tuple[str, ...]] = ("continuation",)
     continuation_: FloatArray
 
     @classmethod
     def from_parameters(cls, continuation: npt.ArrayLike) -> Self:
-        """Return a model with known continuations, to simulate with."""
+        """Return a model with these continuation probabilities, for simulation."""
         model = cls()
         model._keep(np.asarray(continuation, dtype=np.float64))
         return model
@@ -243,7 +254,9 @@ class _Continued(_Fitted):
 
 
 class DCM(_Continued):
-    """The dependent click model: after a click at position k the user goes on with `continuation_[k - 1]`."""
+    """The dependent click model: after a click at position k the user continues with probability `continuation_[k -
+    1]`.
+    """
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         return rate_prior(log, looked_at=_down_to_the_last_click(log))
@@ -275,20 +288,22 @@ class DCM(_Continued):
 
 
 class SDBN(_Fitted):
-    """The simplified dynamic Bayesian network: a clicked document satisfies with `satisfaction_`: the end."""
+    """The simplified dynamic Bayesian network: a clicked document satisfies with probability `satisfaction_`, which
+    ends the session.
+    """
 
     satisfaction_: FloatArray
 
     @classmethod
     def from_parameters(cls) -> Self:
-        """A model to simulate with."""
+        """Return a model for simulation; it has no shared parameters."""
         return cls()
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         return rate_prior(log, looked_at=_down_to_the_last_click(log))
 
     def relevance(self, log: ClickLog | None = None) -> FloatArray:
-        """Attraction times satisfaction."""
+        """Return attraction times satisfaction of each pair."""
         return self._of_pairs("attraction_", log) * self._of_pairs("satisfaction_", log)
 
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
@@ -302,7 +317,7 @@ class SDBN(_Fitted):
         patience = self._steps(now.attraction, now.own)[1]
         looked, enough, (went, unsatisfied) = _satisfaction_sums(log, now, expected, patience)
         own = np.append(self._share(enough, now.clicked), self._share(went, unsatisfied))
-        return self._liked(now.clicked, looked), own[: len(now.own)]  # only `DBN` learns its patience
+        return self._liked(now.clicked, looked), own[: len(now.own)]  # only `DBN` learns the continuation
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_ = own
@@ -315,7 +330,9 @@ class SDBN(_Fitted):
 def _satisfaction_sums(
     log: ClickLog, now: EStepParameters, expected: Expected, patience: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return how often each pair was looked at, and satisfied; then how often users went on, and were not satisfied."""
+    """Return the expected examinations and satisfactions of each pair, and the expected numbers of continuing and of
+    unsatisfied users.
+    """
     looked, enough, totals = np.zeros(log.n_pairs), np.zeros(log.n_pairs), np.zeros((len(now.parts), 2))
     shown = log.offsets, log.pair, log.clicks.view(np.uint8), now.of_session, now.own[: log.n_pairs]
 
@@ -328,23 +345,23 @@ def _satisfaction_sums(
 
 
 class DBN(SDBN):
-    """The dynamic Bayesian network: as `SDBN`, and who is not satisfied goes on with probability `continuation_`."""
+    """The dynamic Bayesian network: as `SDBN`, but an unsatisfied user continues with probability `continuation_`."""
 
     shared: ClassVar[tuple[str, ...]] = ("continuation",)
 
     @classmethod
     def from_parameters(cls, continuation: float = 0.9) -> Self:
-        """A model whose continuation is given, to simulate with."""
+        """Return a model with this continuation probability, for simulation."""
         model = cls()
         model.skip_ = continuation
         return model
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
-        return rate_prior(log)  # who runs out of patience may have stopped anywhere
+        return rate_prior(log)  # users may have stopped anywhere
 
     @property
     def continuation_(self) -> float:
-        """P(go on | not satisfied), after a skip or a click."""
+        """P(continue | not satisfied), after a skip or a click."""
         return self.skip_
 
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
@@ -359,10 +376,11 @@ class DBN(SDBN):
 
 
 class CCM(_Continued):
-    """The click chain model: after a skip the user goes on with τ₁, after a click with τ₂ or, where satisfied, τ₃.
+    """The click chain model: the user continues with τ₁ after a skip, τ₂ after a click, and τ₃ if the click
+    satisfied.
 
-    A clicked document satisfies with its attraction, so that one number is learned of each; `continuation_` = (τ₁, τ₂,
-    τ₃). With the satisfaction as a hidden variable of its own every step has a closed form.
+    A clicked document satisfies with its attraction, so there is one parameter per pair; `continuation_` is (τ₁, τ₂,
+    τ₃). With satisfaction as a latent variable, every M-step has a closed form.
     """
 
     @override
@@ -376,7 +394,7 @@ class CCM(_Continued):
         clicks, inner, (_, more, less) = log.clicks, now.inner[log.clicks], now.own
         liked, on = now.attraction[log.pair[clicks]], expected.onward[clicks]
         after = (1 - liked) * more + liked * less
-        went = np.where(inner, on * liked * less / after, 0.0)  # satisfied, and went on all the same
+        went = np.where(inner, on * liked * less / after, 0.0)  # satisfied users who continued
         satisfied = np.where(inner, went + (1 - on) * liked * (1 - less) / (1 - after), liked)
         counted = now.weight[clicks]
         pairs = sums(log.pair[clicks], counted * satisfied, log.n_pairs)
@@ -391,7 +409,7 @@ class CCM(_Continued):
 
     @property
     def skip_(self) -> float:  # type: ignore[override]
-        """P(look at the next one | looked, and did not click): τ₁."""
+        """P(examine the next document | examined and not clicked), τ₁."""
         return float(self.continuation_[0])
 
     @override

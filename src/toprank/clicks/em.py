@@ -1,8 +1,8 @@
-"""How click models are fitted.
+"""Optimizers of click models.
 
-Expectation and maximization, accelerated: two steps tell where they lead, and the third begins there. Where few
-probabilities are shared and each of the others is known once these are, Newton's method on the few: it takes ten steps
-where the other takes a hundred, or thousands where hardly a swap joins the places.
+`maximize` is expectation-maximization with SQUAREM acceleration: two steps give the direction of an extrapolation, from
+which the next step starts. `ascend` is Newton's method on a profile likelihood, for models with few shared parameters.
+It takes about ten steps, compared with a hundred for `maximize`, or thousands if few documents connect the places.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import numpy.typing as npt
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray
 
-_MIN_PROBABILITY = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
-_BLOCK_SIZE = 1 << 16  # pairs or impressions that a thread takes at a time
-_MAX_HALVINGS = 60  # of a step: the sixtieth moves nothing
-_CONVERGENCE_TOLERANCE = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
-# From probabilities to better ones, and the objective at those that were given.
+_MIN_PROBABILITY = 1e-9  # distance kept from 0 and 1, from which EM cannot move
+_BLOCK_SIZE = 1 << 16  # pairs or impressions per task of a thread
+_MAX_HALVINGS = 60  # after them, a step is below rounding
+_CONVERGENCE_TOLERANCE = 1e-5  # remaining change below which a probability counts as converged
+# Maps probabilities to improved ones and the objective at the given ones.
 Step = Callable[[FloatArray], tuple[FloatArray, float]]
 
 
 class FittedPositions(NamedTuple):
-    """What a method that learns propensities together with documents gives."""
+    """The result of a method that learns propensities together with documents."""
 
-    values: FloatArray  # the propensity of each position, relative to the first
-    at: FloatArray  # all that was fitted, to begin another fit with
+    values: FloatArray  # propensities relative to the first position
+    at: FloatArray  # all fitted parameters, to initialize another fit
     converged: bool
-    ranker: Any = None  # what learned the documents, if a ranker did
-    offsets: FloatArray | None = None  # β of each position, if the method knows of trust
+    ranker: Any = None  # the ranker of the documents, if any
+    offsets: FloatArray | None = None  # β of each position, if the method models trust bias
 
 
 class Maximum(NamedTuple):
-    """Where the algorithm came to rest."""
+    """The result of an optimization."""
 
     at: FloatArray
     value: float
@@ -51,11 +51,11 @@ def maximize(
     read: Callable[[FloatArray], FloatArray] = np.asarray,
     still: float = _CONVERGENCE_TOLERANCE,
 ) -> Maximum:
-    """Repeat `step` until the objective rises by no more than `tolerance` (SQUAREM: Varadhan and Roland, 2008).
+    """Repeat `step` until the objective rises by at most `tolerance` (SQUAREM: Varadhan and Roland, 2008).
 
-    A leap that leads to a lower objective is taken back, so that the objective never falls. Where it is flat it rises
-    by next to nothing while what is read off the probabilities still has far to go: as far as two steps foretell, as a
-    geometric series. So there is a second condition: that way is no longer than `still`.
+    An extrapolation that lowers the objective is undone, so the objective never falls. Where the objective is flat, the
+    parameters may still be far from the maximum. A second condition therefore limits the remaining change of the
+    quantities that `read` returns, extrapolated as a geometric series, to `still`.
     """
     x = inside(start)
     first, value = step(x)
@@ -79,20 +79,20 @@ def maximize(
 
 
 def _way(x: FloatArray, first: FloatArray, second: FloatArray) -> float:
-    """Return how far the number that has farthest to go still has to go, if all steps shrink as the last one did."""
-    x, first, second = np.nan_to_num(x), np.nan_to_num(first), np.nan_to_num(second)  # NaN: nothing tells it
+    """Return the largest remaining change, if all further steps shrink at the same rate as the last one."""
+    x, first, second = np.nan_to_num(x), np.nan_to_num(first), np.nan_to_num(second)  # NaN marks unidentified numbers
     change, turn = first - x, second - 2 * first + x
     longer = _stretch(change, turn)
     return max(longer, 1.0) * float(np.abs(second - first).max(initial=0.0))
 
 
 def _stretch(change: FloatArray, turn: FloatArray) -> float:
-    """|change| / |turn|."""
+    """Return |change| / |turn|."""
     return float(np.sqrt(product(change, change) / max(product(turn, turn), 1e-300)))
 
 
 def product(a: FloatArray, b: FloatArray) -> float:
-    """Σ a b. Not by BLAS: its threads would be woken for it and spin on, and its bits depend on how many they are.
+    """Return Σ a b without BLAS, whose threads would wake up and whose rounding depends on their number.
 
     >>> product(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     11.0
@@ -101,13 +101,14 @@ def product(a: FloatArray, b: FloatArray) -> float:
 
 
 def climb(step: Step, start: FloatArray, tolerance: float, max_iterations: int) -> Maximum:
-    """`maximize` for steps that end in a set which leaps may leave: only where a leap leads after a step is judged.
+    """Maximize like `maximize`, for steps whose results form a set that extrapolations may leave.
 
-    So for what a ranker can say of documents: no leap from two of its answers need be one.
+    Only the objective after a further step is compared. An example is the set of functions that a ranker can represent:
+    an extrapolation of two of them need not be one.
     """
     x, value = inside(start), -np.inf
     first, _ = step(x)
-    x, (first, value), steps = first, step(first), 2  # the start may be none of the set's
+    x, (first, value), steps = first, step(first), 2  # the start may lie outside the set
     while steps + 3 <= max_iterations:
         second, risen = step(inside(first))
         change, turn = first - x, second - 2 * first + x
@@ -129,11 +130,11 @@ def ascend(
     max_iterations: int,
     read: Callable[[FloatArray], FloatArray] = np.asarray,
 ) -> tuple[FloatArray, int, bool]:
-    """Newton's method for a few probabilities of which an objective is concave in the logarithms.
+    """Maximize by Newton's method an objective that is concave in the logarithms of a few probabilities.
 
-    `profile` gives its slope and minus its curvature in the logarithms (the lower half will do). A step ends where the
-    next would raise the objective by no more than `tolerance`, and move nothing that is read off by more than
-    `_CONVERGENCE_TOLERANCE`.
+    `profile` returns the gradient and the negative Hessian in the logarithms; only the lower triangle is read. The
+    iteration converges if the next step would raise the objective by at most `tolerance` and change what `read` returns
+    by at most `_CONVERGENCE_TOLERANCE`.
 
     Returns the probabilities, the number of steps, and whether they converged.
     """
@@ -142,12 +143,12 @@ def ascend(
     for steps in range(1, max_iterations + 1):
         way = solved(curvature, slope)
         promised = product(slope, way)
-        # A probability goes no farther than nine tenths of the way to 1, where the prior would never let it arrive.
+        # Move at most nine tenths of the way to 1, which the prior excludes.
         share = min(1.0, 0.9 * float(np.min(-np.log(x) / np.maximum(way, 1e-300))))
         for _ in range(_MAX_HALVINGS):
             there = inside(x * np.exp(share * way))
             slope, curvature = profile(there)
-            if product(slope, way) >= -0.5 * promised:  # beyond the top of the way, it falls; a little is no harm
+            if product(slope, way) >= -0.5 * promised:  # accept a slight overshoot along the step
                 break
             share /= 2
         moved = float(np.abs(read(there) - read(x)).max(initial=0.0))
@@ -158,15 +159,15 @@ def ascend(
 
 
 def solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    """The x of A x = b, where A is symmetric and positive definite; its lower half is looked at.
+    """Solve A x = b for a symmetric positive definite A, of which the lower triangle is read.
 
-    By hand, like `product`, since the bits of LAPACK depend on the number of its threads.
+    LAPACK is not used, because its rounding depends on the number of its threads.
 
     >>> solved(np.array([[4.0, 9.0], [2.0, 2.0]]), np.array([6.0, 4.0])).tolist()
     [1.0, 1.0]
     """
     n, lower, x = len(right), np.tril(matrix), np.array(right, dtype=np.float64)
-    for j in range(n):  # Cholesky's root, a column at a time
+    for j in range(n):  # Cholesky factorization by columns
         lower[j:, j] -= (lower[j:, :j] * lower[j, :j]).sum(axis=1)
         lower[j:, j] /= np.sqrt(max(float(lower[j, j]), 1e-300))
     for j in range(n):
@@ -177,20 +178,21 @@ def solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def inside(probabilities: FloatArray) -> FloatArray:
-    """Numbers as probabilities that can still move."""
+    """Clip probabilities to the open interval (0, 1), from whose ends EM cannot move."""
     return np.clip(probabilities, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
 
 
 def rate_prior(
     log: ClickLog, impressions: float = 2.0, looked_at: npt.NDArray[np.bool_] | None = None
 ) -> tuple[float, float]:
-    """A prior of so many impressions with the rate of clicks on what was looked at, as clicks and skips.
+    """Return a prior worth `impressions` impressions with the click rate on examined impressions, as clicks and
+    skips.
 
-    By default that is the first position of the log: all users look there, so that the rate is the mean
-    attraction of what was shown. A prior with another mean draws rarely shown documents to it, and so the examination
-    of the positions at which they stand the other way. Models that know by themselves what was looked at take the rate
-    of that: the rates of clicks all impressions, `Cascade` those down to the first click, `DCM` and `SDBN` those down
-    to the last (all of a list without one).
+    By default the examined impressions are those of the first position, which all users examine, so that the rate is
+    the mean attraction of the shown documents. A prior with another mean would bias the attraction of rarely shown
+    documents, and the examination of their positions in the opposite direction. Models that know which impressions were
+    examined use the click rate of these: click rates use all impressions, `Cascade` those down to the first click, and
+    `DCM` and `SDBN` those down to the last click (all impressions of a session without a click).
 
     >>> rate_prior(ClickLog.from_columns(["q"] * 4, ["a"] * 4, [1] * 4, [1, 0, 0, 0]))
     (0.6, 1.4)
@@ -203,5 +205,5 @@ def rate_prior(
 
 
 def blocks(n: int) -> list[tuple[int, int]]:
-    """Ranges of equally many, whatever the number of threads: sums do not depend on it."""
+    """Return ranges of equal size, independent of the number of threads, so that sums are too."""
     return [(first, min(first + _BLOCK_SIZE, n)) for first in range(0, n, _BLOCK_SIZE)]

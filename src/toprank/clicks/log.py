@@ -1,4 +1,4 @@
-"""A log of what was shown and what was clicked: sessions, each a list of documents in the order of their positions."""
+"""Click logs: sessions of shown documents in the order of their positions, and their clicks."""
 
 from __future__ import annotations
 
@@ -17,43 +17,42 @@ from toprank.data.queries import Queries, positions_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 Array = npt.NDArray[Any]
-MAX_COMPARED_POSITIONS = (
-    1_000  # the most positions that are compared with each other: every pair has a number, or several
-)
-MAX_POSITION = 10_000  # the last position: lower ones are mistakes, and would cost memory for all above them
+MAX_COMPARED_POSITIONS = 1_000  # comparisons store numbers for every pair of positions
+MAX_POSITION = 10_000  # larger ones are mistakes, and tables of positions would waste memory on them
 REWARDS = ("click", "value")
 DUPLICATE_IMPRESSIONS = "impressions that were logged twice, and count once"
 TRUNCATED_LINES = "lines that were cut off when the service was killed"
-_MAX_TABLE_RATIO = 4  # a table of all numbers between the ids may be so many times as long as the log
-_MAX_INLINE_ID_LENGTH = 32  # of ids that NumPy holds side by side; of longer ones it holds references
+_MAX_TABLE_RATIO = 4  # length of a lookup table relative to the log
+_MAX_INLINE_ID_LENGTH = 32  # longer ids are stored as Python objects
 
 
 class UnidentifiedWarning(UserWarning):
-    """The log alone does not tell what was estimated; an assumption does."""
+    """The log does not identify an estimate, which therefore rests on an assumption."""
 
 
 class UnidentifiedError(DataError):
-    """The log does not tell what is asked of it, and no assumption was made that would."""
+    """The log does not identify the requested estimate, and no assumption replaces the missing information."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClickLog:
-    """Impressions as flat arrays; session s owns the impressions ``offsets[s]:offsets[s + 1]``, by position.
+    """A click log in flat arrays; session s owns the impressions ``offsets[s]:offsets[s + 1]``, in order of
+    position.
 
-    A pair is a query with one of its documents; what click models learn belongs to pairs.
+    A pair is a query with one of its documents. Click models learn one attraction for each pair.
 
     Attributes:
-        offsets: where each session begins, and the end.
-        session_query: the number of each session's query.
-        qids: the ids of the queries.
-        pair: the number of each impression's pair.
-        pair_query, document_ids: the number of each pair's query, and the id of its document.
-        position: of each impression, from 1, rising within a session.
+        offsets: index of the first impression of each session, and the total number of impressions.
+        session_query: index of the query of each session.
+        qids: ids of the queries.
+        pair: index of the pair of each impression.
+        pair_query, document_ids: index of the query of each pair, and the id of its document.
+        position: position of each impression, from 1, in increasing order within a session.
         clicks: whether each impression was clicked.
-        columns: further columns of impressions: ``dwell``, ``time``, ``ranker`` …
-        session_ids: the ids that sessions had in their source; None if they are numbered.
-        dropped: how often something could not become an impression or a click, in words.
-        weights: how much each session counts (`toprank.clicks.recency`); None if all count alike.
+        columns: further columns with one value per impression: ``dwell``, ``time``, ``ranker`` …
+        session_ids: ids of the sessions in their source, or None if they are numbered.
+        dropped: counts of rows and events that could not be used, by reason.
+        weights: weight of each session (`toprank.clicks.recency`), or None if all weights are 1.
     """
 
     offsets: IntArray
@@ -74,99 +73,100 @@ class ClickLog:
         cls, query: npt.ArrayLike, document: npt.ArrayLike, position: npt.ArrayLike, click: npt.ArrayLike,
         session: npt.ArrayLike | None = None, **columns: npt.ArrayLike,
     ) -> ClickLog:  # fmt: skip
-        """A log of impressions, one row each, in any order; the rows of a session become neighbors.
+        """Build a log from one row per impression, in any order; the rows of a session become contiguous.
 
-        Without `session`, rows stand in the order of the log, and a session ends where the query changes or the
-        position does not rise. A document that a session tells twice at one position is one impression, clicked where
-        either was; other documents at a position that is taken stay (`has_duplicate_positions` marks such sessions).
+        Without `session`, the rows must be in the order of the log, and a session ends where the query changes or the
+        position does not increase. If a session lists a document twice at one position, the rows are merged into one
+        impression, which is clicked if either was. Different documents at the same position are kept, and
+        `has_duplicate_positions` marks their sessions.
 
         >>> log = ClickLog.from_columns(["a", "a", "a", "a"], ["x", "y", "y", "x"], [1, 2, 1, 2], [0, 1, 1, 0])
         >>> log.n_sessions, log.n_pairs, log.clicks.tolist()
         (2, 2, [False, True, True, False])
         """
-        from toprank.clicks.assembly import from_columns  # which imports this module
+        from toprank.clicks.assembly import from_columns  # avoid a circular import
 
         return from_columns(query, document, position, click, session, columns)
 
     @property
     def n_impressions(self) -> int:
-        """Number of rows."""
+        """Number of impressions."""
         return len(self.pair)
 
     @property
     def n_sessions(self) -> int:
-        """Number of lists that were shown."""
+        """Number of sessions."""
         return len(self.session_query)
 
     @property
     def n_queries(self) -> int:
-        """Number of different queries."""
+        """Number of distinct queries."""
         return len(self.qids)
 
     @property
     def n_pairs(self) -> int:
-        """Number of different documents of queries."""
+        """Number of distinct pairs of query and document."""
         return len(self.pair_query)
 
     @property
     def depth(self) -> int:
-        """The lowest position that was shown."""
+        """The largest position in the log."""
         return int(self.position.max(initial=0))
 
     @cached_property
     def sessions(self) -> Queries:
-        """Impressions split into sessions."""
+        """The division of the impressions into sessions."""
         return Queries(self.offsets)
 
     @cached_property
     def session(self) -> IntArray:
-        """For each impression, the number of its session."""
+        """Index of the session of each impression."""
         return np.repeat(np.arange(self.n_sessions), np.diff(self.offsets))
 
     @cached_property
     def query(self) -> IntArray:
-        """For each impression, the number of its query."""
+        """Index of the query of each impression."""
         return self.session_query[self.session]
 
     @property
     def session_weights(self) -> FloatArray:
-        """For each session, how much it counts: 1 if all count alike."""
+        """Weight of each session; 1 without weights."""
         return _ones(self.n_sessions) if self.weights is None else self.weights
 
     @cached_property
     def impression_weights(self) -> FloatArray:
-        """For each impression, how much its session counts: 1 if all count alike."""
+        """Weight of the session of each impression; 1 without weights."""
         return _ones(self.n_impressions) if self.weights is None else np.repeat(self.weights, np.diff(self.offsets))
 
     def reweighted(self, queries: FloatArray) -> FloatArray:
-        """For each impression, how much it counts if queries count so often."""
+        """Return the weight of each impression if queries have these weights."""
         return queries[self.query] * self.impression_weights
 
     @property
     def session_names(self) -> Array:
-        """For each session, its id; its number if it has none."""
+        """Id of each session, or its index if the sessions have no ids."""
         return np.arange(self.n_sessions) if self.session_ids is None else self.session_ids
 
     @cached_property
     def session_clicks(self) -> IntArray:
-        """For each session, the number of its clicks."""
+        """Number of clicks of each session."""
         return np.add.reduceat(self.clicks.astype(np.int64), self.offsets[:-1])
 
     @cached_property
     def cache(self) -> dict[Any, Any]:
-        """A cache for what is computed from this log and needed again; a log derived from it has its own."""
+        """Results computed from this log, for reuse; a derived log has its own cache."""
         return {}
 
     @cached_property
     def has_duplicate_positions(self) -> npt.NDArray[np.bool_]:
-        """For each session, whether it has several documents at one position, so that their order is not known."""
+        """Whether each session shows several documents at one position, so that their order is unknown."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
         sessions = np.zeros(self.n_sessions, dtype=bool)
         sessions[self.session[again]] = True
         return sessions
 
     def rewards(self, reward: str = "click") -> FloatArray:
-        """Return what each impression brought: 1 if it was clicked (``click``), or its value (``value``).
+        """Return the reward of each impression: its click (``click``) or its value (``value``).
 
         >>> ClickLog.from_columns(["a", "a"], ["x", "y"], [1, 2], [0, 1], value=[0.0, 9.5]).rewards("value").tolist()
         [0.0, 9.5]
@@ -177,25 +177,25 @@ class ClickLog:
             return self.clicks.astype(np.float64)
         if "value" not in self.columns:
             raise DataError(
-                "The log has no values. Of a table, name the column that holds them; of a log of events, say what each "
-                "kind is worth:",
+                "The log has no values. Name their column if the log is a table, or state the value of each kind of "
+                "event:",
                 remedy=Remedy("{values}.", values="click=1,cart=5,purchase=value"),
             )
         values = np.asarray(self.columns["value"], dtype=np.float64)
         if not np.isfinite(values).all():
-            raise DataError("The values of the log must be finite numbers; where an impression brought nothing, 0.")
+            raise DataError("The values of the log must be finite numbers; use 0 for impressions without a value.")
         return values
 
     @cached_property
     def unique_sessions(self) -> tuple[ClickLog, FloatArray]:
-        """The sessions without those that showed the same and were clicked the same, by query, and how often each was.
+        """The distinct sessions, sorted by query, and how often each occurs.
 
         >>> log = ClickLog.from_columns(["a"] * 6, list("xyxyxy"), [1, 2] * 3, [1, 0, 0, 0, 1, 0])
         >>> distinct, counts = log.unique_sessions
         >>> distinct.n_sessions, sorted(counts.tolist())
         (2, [1.0, 2.0])
         """
-        if self.weights is not None:  # as many weights as sessions: none are the same
+        if self.weights is not None:  # sessions with different weights are distinct
             return replace(self, columns={}, session_ids=None), self.weights
         keys, clicks = np.empty(self.n_sessions, np.uint64), self.clicks.view(np.uint8)
         kernels.session_keys(self.offsets, self.session_query, self.pair, self.position, clicks, keys)
@@ -206,12 +206,12 @@ class ClickLog:
         return replace(self, columns={}, session_ids=None).select(kept[:n]), counts[:n].copy()
 
     def select(self, sessions: npt.ArrayLike) -> ClickLog:
-        """The log of some sessions (numbers or a mask), in their order; queries and pairs keep their numbers."""
+        """Return the log of the selected sessions (indices or a mask); queries and pairs keep their indices."""
         chosen = np.asarray(sessions) if np.size(sessions) else np.empty(0, np.int64)
         if chosen.dtype == bool and chosen.shape == (self.n_sessions,):
             chosen = np.flatnonzero(chosen)
         elif chosen.dtype.kind not in "iu" or ((chosen < 0) | (chosen >= self.n_sessions)).any():
-            raise DataError(f"Choose sessions by numbers from 0 to {self.n_sessions - 1:,}, or a mask of as many.")
+            raise DataError(f"Select sessions by index (0 to {self.n_sessions - 1:,}) or by a mask of that length.")
         sizes = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.repeat(self.offsets[chosen], sizes) + positions_within(sizes)
@@ -226,7 +226,9 @@ class ClickLog:
         )
 
     def take(self, rows: IntArray | npt.NDArray[np.bool_], **changes: Any) -> ClickLog:
-        """Return the log of some impressions, in this order, with further fields replaced; sessions must stay together.
+        """Return the log of the selected impressions, in this order, with further fields replaced.
+
+        The impressions of a session must stay contiguous.
 
         >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 1])
         >>> log.take(np.array([1, 0]), position=log.position).clicks.tolist()
@@ -237,7 +239,7 @@ class ClickLog:
         return replace(self, **{**taken, "columns": columns, **changes})
 
     def top(self, k: int) -> ClickLog:
-        """The log of the first k positions; sessions that show nothing there are left out.
+        """Return the log of the first k positions, without sessions that show nothing there.
 
         >>> ClickLog.from_columns(["a", "a", "a"], ["x", "y", "z"], [1, 2, 9], [0, 1, 1]).top(2).position.tolist()
         [1, 2]
@@ -245,16 +247,15 @@ class ClickLog:
         kept = self.position <= k
         if not kept.any():
             raise DataError(
-                f"The log shows nothing at the first {k:,} positions; check that the right column was read as the "
-                "position."
+                f"The log shows nothing at the first {k:,} positions; check which column was read as the position."
             )
         sizes = np.bincount(self.session[kept], minlength=self.n_sessions)
         return self.take(kept, offsets=np.concatenate([[0], np.cumsum(sizes)])).select(sizes > 0)
 
     def rows(self, data: RankingData) -> IntArray:
-        """Return for each pair the row of `data` that has its query and document, by ids; -1 if there is none.
+        """Return the row of `data` with the query and document of each pair, matched by id; -1 if there is none.
 
-        Where the data have no document ids, these are the numbers of their rows, as `simulate` has it.
+        If `data` have no document ids, the ids of the log are row numbers, as in logs of `simulate`.
 
         >>> data = RankingData([[0.5], [0.7]], qid=["a", "a"], document_ids=["y", "x"])
         >>> ClickLog.from_columns(["a", "a"], ["x", "z"], [1, 2], [0, 1]).rows(data).tolist()
@@ -264,9 +265,10 @@ class ClickLog:
         return rows_of_pairs(self._pairs, (data.qids, data.queries.document_query, data.row_names))
 
     def data(self, features: Sequence[str]) -> RankingData:
-        """Return what was shown as ranking data without labels: a row for each pair, columns of the log as features.
+        """Return the shown documents as ranking data without labels: one row per pair, with columns of the log as
+        features.
 
-        Where a column differs between impressions of a pair, the last of them counts.
+        If a column differs between impressions of a pair, the last impression counts.
 
         >>> log = ClickLog.from_columns(["a", "a", "b"], ["x", "y", "x"], [1, 2, 1], [0, 1, 0], bm25=[0.5, 0.7, 0.9])
         >>> data = log.data(["bm25"])
@@ -289,7 +291,7 @@ class ClickLog:
         return RankingData(X, qid=query, document_ids=names, feature_names=list(features))
 
     def pairs_in(self, other: ClickLog) -> IntArray:
-        """Return for each pair the number of the same query and document in another log, by ids; -1 if there is none.
+        """Return the index in another log of each pair, matched by query and document ids; -1 if it is absent.
 
         >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 0])
         >>> log.pairs_in(ClickLog.from_columns(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
@@ -309,27 +311,27 @@ class ClickLog:
 
 
 def check_log(log: Any) -> None:
-    """Refuse what is no log, and one without impressions."""
+    """Raise an error unless the argument is a click log with impressions."""
     if not isinstance(log, ClickLog):
-        raise DataError(
-            f"Clicks are learned from a ClickLog (tr.clicks.read gives one), not from a {type(log).__name__}."
-        )
+        raise DataError(f"A click log must be a ClickLog (see tr.clicks.read), not a {type(log).__name__}.")
     if log.n_impressions == 0:
         raise DataError("The log has no impressions.")
 
 
 def _ones(n: int) -> FloatArray:
-    """N times 1, in the memory of one: a log of ten million impressions would take 80 MB."""
+    """Return n ones in the memory of one: ten million impressions would otherwise take 80 MB."""
     return np.broadcast_to(np.float64(1.0), n)
 
 
-def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
-    """Return the sum of the values of each of n members; `of` says whose each value is, and None counts."""
-    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
+def sums(group: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
+    """Return the sum of `values` in each of n groups; `group` holds the group of each value, and None counts the
+    values.
+    """
+    return np.asarray(np.bincount(group, values, n), dtype=np.float64)
 
 
 def sums_by(keys: IntArray, *values: Any) -> tuple[IntArray, list[FloatArray]]:
-    """The different keys, rising, and the sums of each of several values over the rows that have them; None counts.
+    """Return the distinct keys in increasing order, and the sums of several columns by key; None counts the rows.
 
     >>> keys, (rows, total) = sums_by(np.array([7, 3, 7]), None, np.array([1.0, 5.0, 2.0]))
     >>> keys.tolist(), rows.tolist(), total.tolist()
@@ -340,7 +342,7 @@ def sums_by(keys: IntArray, *values: Any) -> tuple[IntArray, list[FloatArray]]:
 
 
 def named(data: RankingData) -> RankingData:
-    """The data with document ids; without ids, documents are called by rows."""
+    """Return the data with document ids; row numbers become ids if there are none."""
     if data.document_ids is not None:
         return data
     return data.replace(document_ids=data.row_names.astype(str))
@@ -349,7 +351,9 @@ def named(data: RankingData) -> RankingData:
 def unclicked(
     data: RankingData, query: IntArray, sizes: IntArray, rows: IntArray, columns: Mapping[str, Array]
 ) -> ClickLog:
-    """Return the log of lists without clicks: the query and the size of each, and the rows of `data` that it shows."""
+    """Return a log of lists without clicks, from the query and the size of each list and the rows of `data` that it
+    shows.
+    """
     data = named(data)
     return ClickLog(
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
@@ -364,20 +368,20 @@ def unclicked(
     )
 
 
-# ---- ids as numbers ----
+# ---- factorized ids ----
 
 
 class Numbered(NamedTuple):
-    """Different ids, in order, and the number of each row's."""
+    """Distinct ids in sorted order, and the index of the id of each row."""
 
     ids: Array
     number: IntArray
 
 
 def numbered(values: Any, *, from_text: bool = False) -> Numbered:
-    """The different ids of a column (NumPy's or Arrow's), in order, and the number of each row's.
+    """Factorize a column of NumPy or Arrow: return its distinct ids in sorted order and the index of each row's id.
 
-    With `from_text`, ids that are all written as whole numbers are numbers: text has no types.
+    With `from_text`, ids become integers if all of them are written as integers, because text files have no types.
 
     >>> numbered(np.array(["b", "a", "b"]))
     Numbered(ids=array(['a', 'b'], dtype='<U1'), number=array([1, 0, 1]))
@@ -393,7 +397,7 @@ def numbered(values: Any, *, from_text: bool = False) -> Numbered:
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.unify_dictionaries().combine_chunks() if coded.num_chunks else pa.array([], coded.type)
-    if isinstance(coded, pa.ChunkedArray):  # of one chunk, as some versions of Arrow give it
+    if isinstance(coded, pa.ChunkedArray):  # some versions of Arrow return one chunk
         coded = coded.chunk(0)
     known, codes = coded.dictionary, np.asarray(coded.indices.to_numpy(zero_copy_only=False))
     known = _whole_numbers(known) if from_text else known
@@ -404,7 +408,9 @@ def numbered(values: Any, *, from_text: bool = False) -> Numbered:
 
 
 def _whole_numbers(words: Any) -> Any:
-    """An Arrow array of text as whole numbers where each is written exactly as the number would be, else unchanged."""
+    """Convert an Arrow array of text to integers if each is written in canonical form; otherwise return it
+    unchanged.
+    """
     import pyarrow as pa
 
     try:
@@ -415,7 +421,7 @@ def _whole_numbers(words: Any) -> Any:
 
 
 def _counted(values: Array) -> Numbered | None:
-    """Number whole numbers that lie close together by a table of them; None if they do not."""
+    """Factorize integers with a lookup table, or return None if their range is too large for one."""
     if not len(values):
         return Numbered(values, np.empty(0, dtype=np.int64))
     low, high = int(values.min()), int(values.max())
@@ -428,7 +434,7 @@ def _counted(values: Array) -> Numbered | None:
 
 
 def ids_of(known: Any) -> Array:
-    """An Arrow array of ids as NumPy's: whole numbers, or text, which takes no more room than its letters do."""
+    """Convert Arrow ids to NumPy: integers, or text with no more memory than its characters need."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -437,12 +443,12 @@ def ids_of(known: Any) -> Array:
     longest = pc.max(pc.utf8_length(known)).as_py() or 0
     held = (
         longest > _MAX_INLINE_ID_LENGTH or pc.any(pc.match_substring(known, "\0")).as_py()
-    )  # a last zero is padding to NumPy
+    )  # NumPy strips trailing zeros
     return np.array(known.to_pylist(), dtype=object if held else np.str_)
 
 
 def words_of(ids: Array) -> Any:
-    """Ids as an Arrow array of text, by which they are compared wherever they come from."""
+    """Convert ids to Arrow text, the common form in which ids of different sources are compared."""
     import pyarrow as pa
 
     if ids.dtype.kind in "iu":
@@ -450,13 +456,11 @@ def words_of(ids: Array) -> Any:
     if ids.dtype.kind == "O":
         return pa.array([str(word) for word in ids.tolist()], pa.string())
     words = pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
-    return (
-        pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words
-    )  # of many, Arrow makes several
+    return pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words  # Arrow splits long columns
 
 
 def first_odd(words: Any, kind: Any) -> int:
-    """Return the place of the first text that Arrow cannot take for one of a type; there is one."""
+    """Return the index of the first text that Arrow cannot convert to a type; one must exist."""
     import pyarrow as pa
 
     for place, word in enumerate(words):
@@ -464,13 +468,13 @@ def first_odd(words: Any, kind: Any) -> int:
             word.cast(kind)
         except pa.ArrowInvalid:
             return place
-    raise AssertionError("all of them could be meant")
+    raise AssertionError("all values can be converted")
 
 
 def rows_of_pairs(pairs: tuple[Array, IntArray, Array], others: tuple[Array, IntArray, Array]) -> IntArray:
-    """Return for each pair of query and document the row with the same ids in another table; -1 if there is none.
+    """Return the row of another table with the same query and document ids for each pair; -1 if there is none.
 
-    Both are given as the ids of queries, the number of each row's query among them, and the document of each row.
+    Both tables are given as the query ids, the index of each row's query, and the document id of each row.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -481,14 +485,14 @@ def rows_of_pairs(pairs: tuple[Array, IntArray, Array], others: tuple[Array, Int
 
     names = words_of(others[2]).dictionary_encode()
     document = np.asarray(names.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-    span = np.int64(len(names.dictionary) + 1)  # one more: documents that are not among the names
+    span = np.int64(len(names.dictionary) + 1)  # one more for unknown documents
     of_query = index(words_of(pairs[0]), words_of(others[0]))[pairs[1]]
     of_document = index(words_of(pairs[2]), names.dictionary)
     wanted = np.where((of_query >= 0) & (of_document >= 0), of_query * span + of_document, -1)
     return index(pa.array(wanted), pa.array(np.asarray(others[1], dtype=np.int64) * span + document))
 
 
-# ---- queries drawn again, or left out in turn, with all their sessions: what intervals are made of ----
+# ---- bootstrap and jackknife weights of queries with all their sessions ----
 
 
 def redrawn(log: ClickLog, n_resamples: int, seed: int) -> Iterator[FloatArray]:
@@ -499,7 +503,8 @@ def redrawn(log: ClickLog, n_resamples: int, seed: int) -> Iterator[FloatArray]:
 
 
 def jackknife_groups(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Leave out each group of queries in turn: how often each query counts, 0 or 1; and the groups' shares of sessions.
+    """Return query weights that leave out one group of queries each (0 or 1), and the groups' shares of the
+    sessions.
 
     >>> weights, shares = jackknife_groups(ClickLog.from_columns(["q", "q", "r"], ["a"] * 3, [1] * 3, [0, 1, 1]), 20, 0)
     >>> weights.sum(axis=1).tolist(), sorted(shares.round(2).tolist())
@@ -515,12 +520,15 @@ def jackknife_groups(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray,
 
 
 def some_queries(log: ClickLog, most: int, seed: int) -> ClickLog:
-    """Return all sessions of queries drawn at random, at most so many: models must see documents often."""
+    """Return all sessions of randomly chosen queries, at most `most` sessions in total.
+
+    Whole queries are kept, because click models need many impressions of each document.
+    """
     sessions = sums(log.session_query, None, log.n_queries)
     order = np.random.default_rng(seed).permutation(log.n_queries)
     kept = np.zeros(log.n_queries, dtype=bool)
     kept[order[np.cumsum(sessions[order]) <= most]] = True
-    if not kept.any():  # the first query alone has more
+    if not kept.any():  # the first query alone exceeds the limit
         drawn = np.random.default_rng(seed).permutation(log.n_sessions)[:most]
         return log.select(np.sort(drawn))
     return log.select(kept[log.session_query])

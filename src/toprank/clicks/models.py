@@ -1,10 +1,10 @@
-"""Click models: how a document's attraction and its place become a click.
+"""The base class of click models, which turn the attraction and the position of a document into a click probability.
 
-The models are in `rates`, `products` and `cascades`; here is what all of them do.
+The models themselves are in `rates`, `products` and `cascades`.
 
-Every probability is shrunk: `prior` = (a, b) stands for a clicks and b skips besides those that were seen. It keeps
-a document that was shown twice from an attraction of 0 or 1. What all documents share is estimated best if they
-are hardly shrunk; so `intervals` fits with a weaker prior, and takes out the bias of few impressions of each.
+All probabilities are shrunk: `prior` = (a, b) adds a clicks and b skips to the observed ones, so that a document shown
+twice does not get an attraction of 0 or 1. The parameters that all pairs share are estimated best with little
+shrinkage. `intervals` therefore fits with a weaker prior and removes the small-sample bias.
 """
 
 from __future__ import annotations
@@ -28,54 +28,55 @@ from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, jackknife
 
 DROP_DUPLICATE_POSITIONS = Remedy(
-    "log.select(~log.has_duplicate_positions) leaves them out.",
-    "{drop_duplicate_positions} leaves them out.",
-    "toprank clicks fit {drop_duplicate_positions} leaves them out.",
+    "log.select(~log.has_duplicate_positions) drops them.",
+    "{drop_duplicate_positions} drops them.",
+    "toprank clicks fit {drop_duplicate_positions} drops them.",
     drop_duplicate_positions=True,
 )
-_WEAK_PRIOR_IMPRESSIONS = 0.2  # impressions of the prior where it is about what documents share
-_N_SIMULATED_LOGS = 16  # logs of users who are as the model says, to see what it makes of them
-_CORRECTION_UNCERTAINTY = 0.25  # of a correction: documents are not quite what the fit holds them for
+_WEAK_PRIOR_IMPRESSIONS = 0.2  # weight of the prior when shared parameters are estimated
+_N_SIMULATED_LOGS = 16  # simulated logs for the bias correction
+_CORRECTION_UNCERTAINTY = 0.25  # relative, because the fitted attractions are estimates
 
 
 class Perplexity(float):
-    """The mean over ranks of 2^(-mean log2 P(what happened)); `by_rank` has each, from the first rank on.
+    """Mean over ranks of 2^(-mean log2 P(observed click or skip)); `by_rank` holds the perplexity of each rank.
 
-    Convention: P is of a click at that rank whatever happened above it, a rank's mean is over the sessions that have
-    it, and all ranks weigh the same. 1 is perfect, 2 a coin.
+    P is marginal over the clicks above. The mean of a rank is over the sessions that have it, and all ranks have equal
+    weight. A perfect model has a perplexity of 1, a fair coin 2.
     """
 
     by_rank: FloatArray
 
     def __new__(cls, by_rank: FloatArray) -> Self:
-        """The mean of those by rank."""
+        """Create the mean of the perplexities by rank."""
         perplexity = super().__new__(cls, float(np.mean(by_rank)))
         perplexity.by_rank = by_rank
         return perplexity
 
 
 class ClickModel(ABC):
-    """What all models do: `fit` to a log, then say how likely clicks are and how relevant documents.
+    """Base class of click models: fit to a log, then predict clicks and relevance.
 
     Args:
-        prior: clicks and skips that are added to each probability; None: two impressions with the rate of clicks on
-            what the model holds for looked at (`rate_prior`).
-        tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms), and
-            the probabilities that pairs share have next to no way to go, by their last steps.
-        max_iterations: and after so many steps in any case.
-        attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learned under
-            logistic regression in every step, without the prior. `fit` then needs the data with the features.
+        prior: clicks and skips added to each probability. Default: two impressions with the click rate on the
+            impressions that the model treats as examined (`rate_prior`).
+        tolerance: the fit stops if a step raises the mean log-likelihood per impression by at most this, and the
+            expected further change of the shared parameters is negligible.
+        max_iterations: maximum number of steps.
+        attraction: ranker for the attraction as a function of features, σ(f(x)). It is fitted by logistic regression in
+            every step, without the prior, and `fit` then needs the data with the features. Default: one attraction for
+            each pair.
 
     Attributes:
-        attraction_: of each pair of the log, P(click | looked at).
-        ranker_: f, where the attraction is learned from features.
-        parameters_: the probabilities that all pairs share, by name.
-        prior_: the clicks and skips that were added.
+        attraction_: P(click | examined) of each pair of the log.
+        ranker_: f, if the attraction is learned from features.
+        parameters_: parameters that all pairs share, by name.
+        prior_: clicks and skips that were added.
         n_iter_: number of steps of the fit.
-        converged_: whether it came to rest.
+        converged_: whether the fit converged.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ()  # names of the parameters that all pairs share
+    shared: ClassVar[tuple[str, ...]] = ()  # names of the shared parameters
 
     attraction_: FloatArray
     satisfaction_: FloatArray
@@ -85,14 +86,14 @@ class ClickModel(ABC):
     log_: ClickLog
     data_: RankingData | None
     ranker_: Any
-    # What examinations were divided by and attractions multiplied: the prior is about probabilities before that.
+    # Factor moved from examination to attraction; the prior applies before rescaling.
     scale_: float = 1.0
-    by_features: ClassVar[bool] = True  # whether there are attractions, so that `attraction` may be a ranker
-    ratios: ClassVar[bool] = False  # whether the shared parameters are relative to one of them, and may exceed 1
+    by_features: ClassVar[bool] = True  # whether `attraction` may be a ranker
+    ratios: ClassVar[bool] = False  # whether shared parameters are ratios, which may exceed 1
     _learner: AttractionByFeatures | None = None
-    _begin: FloatArray | None = None  # where the fit is to begin, where it is known
-    _rest: FloatArray | None = None  # where it ended
-    _weights: FloatArray  # how often each query counted
+    _begin: FloatArray | None = None  # initial parameters, if any
+    _rest: FloatArray | None = None  # final parameters
+    _weights: FloatArray  # query weights of the fit
     _corrected: dict[str, FloatArray] | None = None
 
     def __init__(
@@ -109,16 +110,17 @@ class ClickModel(ABC):
         query_weights: npt.ArrayLike | None = None,
         threads: int | None = None,
     ) -> Self:
-        """Learn the parameters that make the log most likely (with the prior).
+        """Fit the parameters by maximum likelihood, with the prior.
 
         Args:
             log: sessions.
-            data: features of the log's documents, by ids, where `attraction` is a ranker.
-            query_weights: how often each query of the log counts; the bootstrap draws queries by it.
+            data: features of the log's documents, matched by id, if `attraction` is a ranker.
+            query_weights: weight of each query of the log, for example in a bootstrap sample.
             threads: number of threads; the results do not depend on it.
 
-        A fit that ends before it came to rest warns (`ConvergenceWarning`), and so do positions that the log cannot
-        compare with the first, and a log without clicks (`UnidentifiedWarning`).
+        Warns:
+            ConvergenceWarning: the fit stopped before it converged.
+            UnidentifiedWarning: the log has no clicks, or does not connect some positions to the first.
         """
         self._learn(log, data, query_weights, threads)
         if not self.converged_:
@@ -126,24 +128,24 @@ class ClickModel(ABC):
         self._look_at_joints(log, data)
         if not log.clicks.any():
             name = type(self).__name__
-            warn_user(f"Nothing was clicked, so {name} rests on its prior alone.", UnidentifiedWarning)
+            warn_user(f"The log has no clicks, so {name} rests on its prior alone.", UnidentifiedWarning)
         return self
 
     def _learn(
         self, log: ClickLog, data: RankingData | None, query_weights: npt.ArrayLike | None, threads: int | None = None
     ) -> Self:
-        """`fit`, without a word."""
+        """Fit without warnings."""
         check_lists(log)
         check_number("tolerance", self.tolerance, above=0)
         check_whole("max_iterations", self.max_iterations, 1)
         self.prior_ = self._usual_prior(log) if self.prior is None else self.prior
         if np.shape(self.prior_) != (2,) or not all(0 < value < np.inf for value in self.prior_):
-            raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
+            raise DataError(f"prior must be two numbers above 0 (clicks and skips to add), not {self.prior!r}.")
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
         if not weights.any():
-            raise DataError("query_weights are all 0: no query counts, so nothing can be learned.")
+            raise DataError("query_weights are all 0; at least one query needs a positive weight.")
         if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
-            raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
+            raise DataError(f"query_weights must be nonnegative numbers, one for each of the {log.n_queries} queries.")
         self.n_iter_, self.converged_, self._learner = 1, True, self._learner_of(log, data)
         self._fit(log, weights, threads)
         self.log_, self.data_, self._weights = log, None if self._learner is None else data, weights
@@ -153,22 +155,22 @@ class ClickModel(ABC):
         return self
 
     def _end(self, fitted: Maximum) -> None:
-        """Keep where a fit ended, and whether it converged."""
+        """Store the result of an optimization."""
         self.n_iter_, self.converged_, self._rest = fitted.steps, fitted.converged, fitted.at
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
-        """The prior if none is given: users may have stopped anywhere, and all looked at the first position."""
+        """Return the default prior, whose click rate is that of the first position, which all users examine."""
         return rate_prior(log)
 
     def _look_at_joints(self, log: ClickLog, data: RankingData | None) -> None:
-        """Warn of what the log cannot tell."""
-        del log, data  # here: nothing
+        """Warn about parameters that the log does not identify."""
+        del log, data
 
     def _learner_of(self, log: ClickLog, data: RankingData | None) -> AttractionByFeatures | None:
         name = type(self).__name__
         if self.attraction is None:
             if data is not None:
-                raise DataError(f"{name} learns from features where it has a ranker: {name}(attraction=ranker).")
+                raise DataError(f"{name} learns from features only with a ranker: {name}(attraction=ranker).")
             return None
         if not self.by_features:
             raise DataError(f"{name} has no attraction to learn from features.")
@@ -185,31 +187,35 @@ class ClickModel(ABC):
     def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """Clicks on the impressions of `log`, whose own are not looked at; of each impression its attraction …"""
+        """Sample clicks on the impressions of `log`, given the attraction and satisfaction of each; clicks of `log`
+        are ignored.
+        """
 
     def relevance(self, log: ClickLog | None = None) -> FloatArray:
-        """Return what to rank each pair of `log` by; without one, of the log of the fit."""
+        """Return the relevance of each pair of `log`, to rank by. Default: the log of the fit."""
         return self._of_pairs("attraction_", log)
 
     def predict(self, data: RankingData) -> FloatArray:
-        """P(click | looked at) of each document of `data`, by its features; for models with a ranker."""
+        """Return P(click | examined) of each document of `data` from its features; for models with a ranker."""
         self._check_fitted()
         if self.attraction is None:
             name = type(self).__name__
-            raise DataError(f"This {name} knows documents by their ids only; fit {name}(attraction=ranker) with data.")
+            raise DataError(
+                f"This {name} has no features; fit {name}(attraction=ranker) with data to predict from them."
+            )
         return logistic(np.asarray(self.ranker_.predict(data), dtype=np.float64)) * self.scale_
 
     def log_likelihood(self, log: ClickLog) -> float:
-        """The mean over sessions of log P(the clicks of the session), natural, by the chain of ranks."""
+        """Return the mean over sessions of the natural log-likelihood of their clicks."""
         return float(self.session_log_likelihoods(log).mean())
 
     def session_log_likelihoods(self, log: ClickLog) -> FloatArray:
-        """The natural logarithm of P(its clicks) of each session."""
+        """Return the natural log-likelihood of the clicks of each session."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.add.reduceat(np.log(_happened(self.click_probabilities(log), log)), log.offsets[:-1]))
 
     def perplexity(self, log: ClickLog, *, conditional: bool = False) -> Perplexity:
-        """Return how surprised the model is at each rank; with ``conditional=True``, it knows the clicks above."""
+        """Return the perplexity by rank, with ``conditional=True`` given the clicks above."""
         with np.errstate(divide="ignore"):
             surprise = -np.log2(_happened(self.chances(log, given=given), log))
         rank = log.sessions.positions_in_query
@@ -217,7 +223,7 @@ class ClickModel(ABC):
 
     @property
     def parameters_(self) -> dict[str, FloatArray]:
-        """The probabilities that all pairs share, by name."""
+        """The parameters that all pairs share, by name."""
         self._check_fitted()
         return {name: np.atleast_1d(getattr(self, f"{name}_")) for name in self.shared}
 
@@ -225,12 +231,19 @@ class ClickModel(ABC):
         self, log: ClickLog, data: RankingData | None = None, *, groups: int = 20, confidence: float = 0.95,
         seed: int = 0,
     ) -> dict[str, Interval[FloatArray]]:  # fmt: skip
-        """The shared parameters with intervals: each group of queries is left out in turn, and the model fitted anew.
+        """Return the shared parameters with jackknife intervals over groups of queries.
 
-        Of documents that were shown a few times each, a fit knows little, and what they share suffers from it in the
-        same way in every fit. So the prior weighs less here, and the fit is asked what it makes of users who are as
-        it says: by how much it misses them, the values are corrected. They may differ from `parameters_`. What no click
-        of the log tells may be anything: from 0 to 1, or without an upper end where it is relative to another.
+        Few impressions per document bias the shared parameters in the same way in every fit. The prior is therefore
+        weaker here, and the bias is estimated by refitting the model to clicks simulated from the fit, and subtracted.
+        The values may differ from `parameters_`. A parameter that no click identifies has the interval from 0 to 1, or
+        no upper end if it is relative to another parameter.
+
+        Args:
+            log: sessions.
+            data: features, if `attraction` is a ranker.
+            groups: number of groups of queries for the jackknife.
+            confidence: confidence level of the intervals.
+            seed: seed of the groups and the simulated clicks.
 
         >>> from toprank.clicks import PBM
         >>> log = ClickLog.from_columns(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
@@ -263,17 +276,18 @@ class ClickModel(ABC):
             if len(fits):
                 unidentified = self._unidentified(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))
                 low, high = np.where(unidentified, 0.0, low), np.where(unidentified, most, high)
-            possible = first > 0  # what cannot happen stays so
+            possible = first > 0  # a parameter of 0 stays 0
             intervals[name] = replace(
                 intervals[name], low=np.where(possible, low, 0.0), high=np.where(possible, high, 0.0)
             )
         return intervals
 
     def bias_corrected(self) -> dict[str, FloatArray]:
-        """The shared parameters, with what few impressions of each document do to them taken out.
+        """Return the shared parameters, corrected for small-sample bias.
 
-        They are the values of `intervals`, of the log of the fit; training divides by them. Those of `PBM` are without
-        bias however few impressions a document has. If the attraction is learned from features, they are `parameters_`.
+        They equal the values of `intervals` for the log of the fit, and training divides clicks by them. Those of `PBM`
+        are unbiased for any number of impressions per document. If the attraction is learned from features, they are
+        `parameters_`.
         """
         self._check_fitted()
         if self.attraction is not None or not self.by_features:
@@ -285,7 +299,9 @@ class ClickModel(ABC):
     def _bias_corrected(
         self, log: ClickLog, data: RankingData | None, weights: FloatArray | None, seed: int
     ) -> tuple[Self, list[dict[str, FloatArray]], dict[str, FloatArray]]:
-        """Return a fit with a weak prior, fits of users who behave as it says, and its values less their mean error."""
+        """Return a fit with a weak prior, refits to clicks simulated from it, and its parameters minus the mean
+        error of these.
+        """
         best, values = self._hardly_shrunk(log, data, weights), dict[str, FloatArray]()
         refits = self._refits(best, log, weights, seed)
         for name, first in best.parameters_.items():
@@ -300,7 +316,7 @@ class ClickModel(ABC):
         weights: FloatArray | None = None,
         begin: FloatArray | None = None,
     ) -> Self:
-        """The model fitted to a log with a weaker prior, for what all documents share."""
+        """Fit the model with a weaker prior, to estimate the shared parameters."""
         weak = self._weak_prior(log)
         model = type(self)(
             prior=weak, tolerance=self.tolerance, max_iterations=self.max_iterations, attraction=self.attraction
@@ -314,24 +330,24 @@ class ClickModel(ABC):
         return less * clicks, less * skips
 
     def _refits(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
-        """What fits make of users who are as `best` says, where documents have attractions of their own."""
+        """Refit the model to sessions simulated from `best`, if each pair has its own attraction."""
         users = best._simulated(log, seed) if self.attraction is None and self.by_features else ()
         return [self._hardly_shrunk(simulated, None, weights, best._rest).parameters_ for simulated in users]
 
     def _unidentified(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
-        """Which parameters no click of the log tells: all fits say of them what the prior does."""
+        """Return which parameters no click identifies: all fits give the mean of the prior."""
         del log
         return np.asarray(np.isclose(fits, mean, rtol=1e-9, atol=0).all(axis=0))
 
     def _simulated(self, log: ClickLog, seed: int) -> Iterator[ClickLog]:
-        """The lists of the log, clicked by users who are as the model says."""
-        rng = np.random.default_rng([seed, 1])  # other numbers than those that draw queries
+        """Yield the log with clicks simulated from the model."""
+        rng = np.random.default_rng([seed, 1])  # independent of the draws of queries
         liked, enough = self.attraction_, getattr(self, "satisfaction_", self.attraction_)
         for _ in range(_N_SIMULATED_LOGS):
             yield replace(log, clicks=self.sample_clicks(log, liked[log.pair], enough[log.pair], rng))
 
     def _of_pairs(self, name: str, log: ClickLog | None) -> FloatArray:
-        """Values of the pairs of the fit, for the pairs of another log; what was not seen has the prior's mean."""
+        """Return fitted values for the pairs of another log; unseen pairs get the mean of the prior."""
         self._check_fitted()
         values: FloatArray = getattr(self, name)
         if log is None or log.document_ids is self.log_.document_ids:
@@ -342,7 +358,7 @@ class ClickModel(ABC):
         if name != "attraction_" or self.attraction is None or self.data_ is None:
             return chances
         rows = log.rows(self.data_)
-        return np.where(rows >= 0, self.predict(self.data_)[rows], chances)  # whatever the log of the fit had shown
+        return np.where(rows >= 0, self.predict(self.data_)[rows], chances)  # for documents of any log
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "log_"):
@@ -363,40 +379,40 @@ class ClickModel(ABC):
 
 
 def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
-    """Refuse positions that a model has not seen."""
+    """Raise an error if the log has positions beyond those of the fit."""
     if log.depth > known:
         raise DataError(
-            f"The log shows position {log.depth}, but this {type(model).__name__} knows {known}; fit it on lists that "
-            "long."
+            f"The log shows position {log.depth}, but this {type(model).__name__} was fitted to {known} positions. Fit it to longer "
+            "lists."
         )
 
 
 def check_lists(log: Any) -> None:
-    """Refuse what is no log, one without impressions, and one whose lists are not known."""
+    """Raise an error unless the argument is a log with impressions whose positions are distinct within each session."""
     check_log(log)
     if log.has_duplicate_positions.any():
         count = int(log.has_duplicate_positions.sum())
         raise DataError(
-            f"{count:,} {'session has' if count == 1 else 'sessions have'} several documents at one position, so that "
-            "their order is not known:",
+            f"{count:,} {'session has' if count == 1 else 'sessions have'} several documents at one position, so "
+            "their order is unknown:",
             remedy=DROP_DUPLICATE_POSITIONS,
         )
 
 
 def _restless(model: ClickModel, what: str) -> str:
     return (
-        f"The fit of {type(model).__name__} had not converged when it ended ({what}), so its numbers may be far off. "
-        f"Raise max_iterations (it is {model.max_iterations:,}), or the tolerance."
+        f"The fit of {type(model).__name__} did not converge ({what}), so its numbers may be far off. "
+        f"Raise max_iterations (now {model.max_iterations:,}) or the tolerance."
     )
 
 
 def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
-    """The probability of what happened at each impression."""
+    """Return the probability of the observed click or skip of each impression."""
     return np.where(log.clicks, chances, 1 - chances)
 
 
 def by_rank(log: ClickLog) -> Iterator[tuple[IntArray, IntArray]]:
-    """The impressions of the first rank and their sessions, then those of the second …"""
+    """Yield the impressions of each rank and their sessions, from the first rank on."""
     sizes = np.diff(log.offsets)
     for rank in range(int(sizes.max(initial=0))):
         sessions = np.flatnonzero(sizes > rank)

@@ -1,6 +1,6 @@
-"""Click models of products: a click is a document that attracts at a place that is examined.
+"""Click models with P(click) = attraction of the document × examination of its place: PBM and UBM.
 
-`PBM` and `UBM` differ in their places. Users who read from the top are in `cascades`.
+The places of `PBM` are positions; those of `UBM` also depend on the last click above. Chain models are in `cascades`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.dataset import RankingData
 from toprank.errors import warn_user
 
-_MAX_TABLE_PLACES = 1 << 12  # places: a table of all pairs of them takes less memory than sorting would
-_MAX_NEWTON_PARAMETERS = 256  # examinations whose curvature is a table; beyond, it would cost more than it spares
+_MAX_TABLE_PLACES = 1 << 12  # above it, sorting takes less memory than a table of pairs
+_MAX_NEWTON_PARAMETERS = 256  # above it, the Hessian costs more than it saves
 
 
 class ProductCells(NamedTuple):
-    """How often each pair was shown and clicked at each place, pair by pair; queries count as often as they weigh."""
+    """Weighted counts of impressions and clicks of each pair at each place, sorted by pair."""
 
-    begins: IntArray  # where the cells of each pair begin, and the end
+    begins: IntArray  # index of the first cell of each pair, and the number of cells
     pair: npt.NDArray[np.int32]
     place: npt.NDArray[np.int32]
     shown: FloatArray
@@ -38,8 +38,10 @@ class ProductCells(NamedTuple):
 
     @classmethod
     def from_log(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
-        """Count the cells of a log whose impressions were shown at these places."""
-        if log.weights is None and log.n_pairs * n_places <= log.n_impressions < 2**31:  # a table is smaller than them
+        """Count the cells of a log, given the place of each impression."""
+        if (
+            log.weights is None and log.n_pairs * n_places <= log.n_impressions < 2**31
+        ):  # a table is smaller than the log
             counts = np.empty((log.n_pairs * n_places, 2), dtype=np.int32)
             kernels.count_cells(log.pair, place, log.clicks.view(np.uint8), n_places, counts)
             cells = np.flatnonzero(counts[:, 0])
@@ -61,7 +63,7 @@ class ProductCells(NamedTuple):
         learner: AttractionByFeatures | None = None,
         start: FloatArray | None = None,
     ) -> Maximum:
-        """The attraction of each pair and then the examination of each place that are most likely."""
+        """Return the maximum-likelihood attraction of each pair, followed by the examination of each place."""
         n, m, (a, b) = len(self.begins) - 1, self.n_places, prior
         shown = np.concatenate([sums(self.pair, self.shown, n), sums(self.place, self.shown, self.n_places)])
         parts = blocks(n)
@@ -90,7 +92,7 @@ class ProductCells(NamedTuple):
         joined = joined_places(self.pair[counts], self.place[counts], self.n_places)
 
         def read(both: FloatArray) -> FloatArray:
-            """Only ratios of examinations are in a log, and only of places that documents join."""
+            """Return the identified quantities: ratios of the examinations of connected places."""
             examined = both[-self.n_places :][joined]
             return np.asarray(examined / examined.max())
 
@@ -99,7 +101,7 @@ class ProductCells(NamedTuple):
         attraction = inside(start[:n])
 
         def profile(examination: FloatArray) -> tuple[FloatArray, FloatArray]:
-            """Slope and curvature in the logarithms of the examinations, each pair's attraction at its best."""
+            """Return the gradient and negative Hessian of the profile likelihood in the log examinations."""
             slopes, curvatures = np.zeros((len(parts), m)), np.zeros((len(parts), m, m))
 
             def part(number: int) -> None:
@@ -119,11 +121,11 @@ class ProductCells(NamedTuple):
 
 
 class _Product(ClickModel):
-    """P(click) = attraction of the document × examination of the place.
+    """Base class of models with P(click) = attraction of the document × examination of the place.
 
-    `identified_` says which examinations the log can compare with that of the first position: those of places to which
-    documents lead, from one that they share to the next. The others are what the prior makes of them (or the form of
-    the ranker, where the attraction is learned from features), and no better than that.
+    `identified_` marks the examinations that the log compares with the first position, through a chain of documents
+    shown at several places. The others rest on the prior, or on the form of the ranker if the attraction is learned
+    from features.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("examination",)
@@ -133,18 +135,18 @@ class _Product(ClickModel):
 
     @classmethod
     def from_parameters(cls, examination: npt.ArrayLike) -> Self:
-        """A model whose examinations are given, to simulate with."""
+        """Return a model with these examinations, for simulation."""
         model = cls()
         model.examination_ = np.asarray(examination, dtype=np.float64)
         return model
 
     @abstractmethod
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
-        """The number of each impression's place, and how many there are."""
+        """Return the index of the place of each impression, and the number of places."""
 
     @abstractmethod
     def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
-        """Take what was learned, with what is not identified set to its custom."""
+        """Store the fitted parameters, rescaled by convention."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         cells = ProductCells.from_log(log, *self._places(log), weights)
@@ -155,7 +157,7 @@ class _Product(ClickModel):
 
     @override
     def _unidentified(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
-        """Places without a click or a way to the first; and all where that has no click: they are relative to it."""
+        """Return which places have no click or are not connected to the first; all if the first has no click."""
         place, n_places = self._places(log)
         silent = sums(place, log.clicks, n_places) == 0
         if self.attraction is None:
@@ -175,8 +177,8 @@ class _Product(ClickModel):
         several, rests = len(lost) > 1, "the form of the ranker" if by_features else "its prior"
         which = f"position{'s' if several else ''} {', '.join(map(str, lost[:10]))}{' …' if len(lost) > 10 else ''}"
         warn_user(
-            f"No document{' and no feature vector' if by_features else ''} joins {which} to the first: what "
-            f"{type(self).__name__} says of {'them' if several else 'it'} rests on {rests} alone. {SWAP}",
+            f"No document{' and no feature vector' if by_features else ''} connects {which} to the first, so the "
+            f"estimate of {type(self).__name__} for {'them' if several else 'it'} rests on {rests} alone. {SWAP}",
             UnidentifiedWarning,
         )
 
@@ -186,14 +188,14 @@ class _Product(ClickModel):
 
     @override
     def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
-        """Attraction times examination."""
+        """Return attraction times examination."""
         return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
 
 
 def joined_places(
     pair: npt.NDArray[np.signedinteger[Any]], place: npt.NDArray[np.signedinteger[Any]], n_places: int
 ) -> npt.NDArray[np.bool_]:
-    """Return which places pairs join to the first one, from impressions of these pairs at these places.
+    """Return whether each place is connected to the first, from the pair and the place of each impression.
 
     >>> joined_places(np.array([0, 0, 1, 1, 2]), np.array([0, 2, 2, 1, 3]), 4).tolist()
     [True, True, True, False]
@@ -201,7 +203,7 @@ def joined_places(
     from scipy.sparse import coo_array
 
     place_of = np.zeros(int(pair.max(initial=-1)) + 1, dtype=np.int64)
-    place_of[pair] = place  # one of its places: whatever a pair joins, it joins to that
+    place_of[pair] = place  # any one place of the pair, which connects all of them
     joined = place.astype(np.int64) * n_places + place_of[pair]
     if n_places <= _MAX_TABLE_PLACES:
         table = np.zeros(n_places**2, dtype=bool)
@@ -215,9 +217,9 @@ def joined_places(
 
 
 class PBM(_Product):
-    """The position-based model: a place is looked at with a probability of its own, whatever stands there.
+    """The position-based model: a position is examined with its own probability, whatever document it shows.
 
-    Only the ratios of the examinations are in a log: that of the first position is set to 1.
+    Only ratios of examinations are identified, so that of the first position is set to 1.
 
     >>> log = ClickLog.from_columns(["q"] * 4, ["a", "b", "b", "a"], [1, 2, 1, 2], [1, 0, 1, 0])
     >>> bool(PBM().fit(log).examination_[0] == 1)
@@ -240,7 +242,7 @@ class PBM(_Product):
         weights: FloatArray | None = None,
         begin: FloatArray | None = None,
     ) -> Self:
-        """By where the clicks of each document fell: however few its impressions are, that is without bias."""
+        """Fit the examinations by the conditional likelihood of click positions, which has no small-sample bias."""
         if self.attraction is not None:
             return super()._hardly_shrunk(log, data, weights, begin)
         model = type(self)()
@@ -254,21 +256,22 @@ class PBM(_Product):
 
     @override
     def _refits(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
-        """Nothing is missed, and nothing to be corrected."""
+        """Return no refits, because the estimate has no small-sample bias."""
         return []
 
     @override
     def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """Every impression by itself."""
+        """Sample the click of each impression independently."""
         return rng.random(log.n_impressions) < attraction * self._looked(log)
 
 
 class UBM(_Product):
-    """The user browsing model: a place is looked at depending on where the last click above it was.
+    """The user browsing model: the examination of a position depends on the position of the last click above it.
 
-    `examination_[k, j]`: position k + 1, the last click at position j ≤ k; 0: none. That of the first position is 1.
+    `examination_[k, j]` belongs to position k + 1 with the last click at position j ≤ k; j = 0 means no click. That of
+    the first position is 1.
     """
 
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
@@ -285,7 +288,7 @@ class UBM(_Product):
         return self.examination_[log.position - 1, last_click(log)]
 
     def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
-        """Attraction times examination; without the clicks above, over all places where the last one may have been."""
+        """Return attraction times examination; marginal probabilities sum over the positions of the last click."""
         if conditional:
             return super().click_probabilities(log)
         attraction, chance = self._of_pairs("attraction_", log), np.empty(log.n_impressions)
@@ -304,7 +307,7 @@ class UBM(_Product):
     def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """From the top on, remembering the last click."""
+        """Sample clicks from the top, given the last click."""
         last, clicks = np.zeros(log.n_sessions, dtype=np.int64), np.zeros(log.n_impressions, dtype=bool)
         uniform = rng.random(log.n_impressions)
         for rows, sessions in by_rank(log):
@@ -315,7 +318,7 @@ class UBM(_Product):
 
 
 def last_click(log: ClickLog) -> IntArray:
-    """Return for each impression the position of the last click above it in its session; 0 if there is none.
+    """Return the position of the last click above each impression in its session; 0 if there is none.
 
     >>> last_click(ClickLog.from_columns(["q"] * 4, list("abcd"), [1, 2, 3, 4], [0, 1, 0, 1])).tolist()
     [0, 0, 2, 2]

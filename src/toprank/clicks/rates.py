@@ -1,4 +1,4 @@
-"""Click rates, the floor that every click model must beat on sessions it has not seen."""
+"""Click rates: baselines that every click model should beat on held-out sessions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from toprank.compute import FloatArray, IntArray
 
 
 class _Rate(ClickModel):
-    """A rate of clicks: the mean of its Beta posterior."""
+    """Base class of click rates, the means of Beta posteriors."""
 
     rate_: FloatArray
     by_features: ClassVar[bool] = False
 
     @abstractmethod
     def _group(self, log: ClickLog) -> IntArray:
-        """What the rate is of, for each impression: a number."""
+        """Return the group of each impression, whose rate is estimated."""
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         return rate_prior(log, looked_at=np.ones(log.n_impressions, dtype=bool))
@@ -41,10 +41,10 @@ class _Rate(ClickModel):
         self.attraction_ = np.full(log.n_pairs, float(self.rate_.mean()))
 
     def posterior_interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of each rate, from its Beta posterior.
+        """Return the lower and upper ends of credible intervals from the Beta posteriors.
 
-        They are no `Interval`: that promises how often its ends hold the truth, log after log, while these say where a
-        rate lies for who believes the prior, which is itself learned from the log where none is given.
+        These are not instances of `Interval`, which are confidence intervals. Credible intervals depend on the prior,
+        which is learned from the log by default.
         """
         from scipy.special import betaincinv
 
@@ -54,7 +54,7 @@ class _Rate(ClickModel):
 
     @override
     def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
-        """The rate of each impression's group."""
+        """Return the click rate of the group of each impression."""
         self._check_fitted()
         group = self._group(log)
         unseen = self.prior_[0] / sum(self.prior_)
@@ -64,12 +64,12 @@ class _Rate(ClickModel):
     def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """Clicks at the rates; what the documents are does not matter, but for `DocumentCTR`."""
+        """Sample clicks at the rates; the attraction only matters to `DocumentCTR`."""
         return rng.random(log.n_impressions) < self.click_probabilities(log)
 
 
 class GlobalCTR(_Rate):
-    """One rate for all.
+    """One click rate for all impressions.
 
     >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [1, 0])
     >>> float(GlobalCTR(prior=(1, 1)).fit(log).rate_[0])
@@ -83,7 +83,7 @@ class GlobalCTR(_Rate):
 
 
 class RankCTR(_Rate):
-    """A rate for each position."""
+    """One click rate for each position."""
 
     shared: ClassVar[tuple[str, ...]] = ("rate",)
 
@@ -92,7 +92,7 @@ class RankCTR(_Rate):
 
 
 class DocumentCTR(_Rate):
-    """A rate for each document of a query, wherever it stood."""
+    """One click rate for each pair of query and document, at any position."""
 
     def _group(self, log: ClickLog) -> IntArray:
         return log.pair
@@ -103,12 +103,12 @@ class DocumentCTR(_Rate):
 
     @override
     def click_probabilities(self, log: ClickLog, *, conditional: bool = True) -> FloatArray:
-        """The rate of each impression's document."""
+        """Return the click rate of the pair of each impression."""
         return self._of_pairs("attraction_", log)[log.pair]
 
     @override
     def sample_clicks(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """Clicks on what attracts, wherever it stands."""
+        """Sample clicks with the attraction of each document, at any position."""
         return rng.random(log.n_impressions) < attraction

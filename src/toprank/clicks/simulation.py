@@ -1,4 +1,4 @@
-"""Users who are known: sessions and clicks drawn from a click model, to see what an estimator makes of them."""
+"""Simulation of sessions and clicks from click models, to test estimators against known users."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ def simulate(
     seed: int = 0,
     order: Order | None = None,
 ) -> ClickLog:
-    """Show the top of rankings to users who behave as `model` says, and log their clicks.
+    """Simulate a click log: show the top of rankings to users who follow a click model.
 
     Args:
-        data: queries; without `relevance` their labels say what users like.
-        scores: what the documents are ranked by; of several rankers, by name or in a list, each session draws one.
+        data: queries. Labels determine the relevance unless `relevance` is given.
+        scores: scores to rank by. With several rankers, as a mapping or a list, each session draws one.
         model: a click model with given shared parameters (``PBM.from_parameters([1, 0.5, 0.3])``), a fitted one, or a
             mapping from contexts to models, such as ``{"phone": …, "desktop": …}``, of which each session draws one.
         sessions: number of lists to show.
-        k: documents of a list.
-        relevance: P(a user likes it) of each document, as `scores` stand; None: (2^y - 1) / (2^max - 1).
-        satisfaction: P(it is enough | clicked) of each document, likewise; None: the relevance.
-        noise: P(click | looked at, not liked), so that attraction is noise + (1 - noise) × relevance.
-        trust: P(click | looked at, liked) and P(click | looked at, not liked) at each position, instead of `noise`:
-            users trust what stands above.
-        relevance_shuffle: the share of a query's relevance that is dealt out anew among its documents: users who see it
-            otherwise than the judges.
-        exploration: the share of sessions whose list is not the ranker's own.
-        exploration_method: how these lists differ: ``shuffle`` shows the top k in random order, ``swap`` exchanges the
-            first document with a random other one, ``neighbors`` exchanges two random neighbors.
-        zipf_exponent: query i is asked for with a frequency of 1 / (i + 1)^zipf_exponent, queries in random order.
-        context: column of the log for the model that a session drew, or for where in `layout` a document was shown.
-        shares: for several models, how likely a session draws each; or a row of these for each query. Default: equal.
-        layout: places of the documents of a list, as pairs of a context and a position in it: the rows and columns of a
-            grid, or modules of a page. The model knows them by their rank in the list.
-        seed: seed of everything drawn.
-        order: order of scores, relevance and satisfaction: see `RankingData.aligned`.
+        k: number of documents in a list.
+        relevance: P(relevant) of each document, in the order of `scores`. Default: (2^y - 1) / (2^max - 1).
+        satisfaction: P(satisfied | clicked) of each document, in the same order. Default: the relevance.
+        noise: P(click | examined, not relevant), so that attraction is noise + (1 - noise) × relevance.
+        trust: P(click | examined, relevant) and P(click | examined, not relevant) at each position, instead of `noise`,
+            for users with trust bias.
+        relevance_shuffle: weight, between 0 and 1, of a random permutation of the relevance within each query, for
+            users who disagree with the labels.
+        exploration: fraction of sessions whose list is randomized.
+        exploration_method: how these lists are randomized: ``shuffle`` shows the top k in random order, ``swap``
+            exchanges the first document with a random other one, ``neighbors`` exchanges two random neighbors.
+        zipf_exponent: exponent of the query frequencies 1 / (i + 1)^zipf_exponent, with queries in random order.
+        context: column of the log for the name of the drawn model, or for the context of a place in `layout`.
+        shares: probabilities of several models, as one row or one row per query. Default: equal.
+        layout: places of the documents of a list, as pairs of a context and a position: the rows and columns of a grid,
+            or modules of a page. The model sees ranks in the list.
+        seed: seed of all random draws.
+        order: row order of scores, relevance and satisfaction; see `RankingData.aligned`.
 
     Returns:
         a log with the columns ``ranker`` (its name or number) and ``explored``.
@@ -88,7 +88,7 @@ def simulate(
     if exploration_method not in _EXPLORATION_METHODS:
         raise UnknownNameError("exploration method", exploration_method, _EXPLORATION_METHODS)
     if isinstance(model, Mapping) and layout is not None:
-        raise DataError("Give either several models or a layout, not both: one column of the log says which.")
+        raise DataError("Pass either several models or a layout, not both: each needs the context column.")
     rng = np.random.default_rng(seed)
     names, lists = _rankings(scores, data, k, order)
     liked = _of_rows(relevance, data, "relevance", order) if relevance is not None else relevance_of(data)
@@ -109,7 +109,7 @@ def _lists(
     data: RankingData, rankings: tuple[list[str], list[IntArray]], sessions: int, k: int, zipf_exponent: float,
     exploration: tuple[float, str], rng: np.random.Generator,
 ) -> ClickLog:  # fmt: skip
-    """Draw the query and the ranker of each session, and show the ranker's top k, or an explored list."""
+    """Draw the query and the ranker of each session, and show the ranker's top k or a randomized list."""
     (names, lists), (share, exploration_method) = rankings, exploration
     chance = 1 / np.arange(1, data.n_queries + 1) ** zipf_exponent
     query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
@@ -126,15 +126,15 @@ def _clicked_by_several(
     log: ClickLog, models: Mapping[str, ClickModel], drawn: tuple[str, npt.ArrayLike | None], attraction: FloatArray,
     enough: FloatArray, rng: np.random.Generator,
 ) -> ClickLog:  # fmt: skip
-    """Sessions of several kinds of users; a column says which."""
+    """Draw a model for each session, sample its clicks, and record the model in a column."""
     context, names = drawn[0], np.array([str(name) for name in models])
     chances = np.ones(len(names)) if drawn[1] is None else np.asarray(drawn[1], dtype=np.float64)
     if chances.shape not in ((len(names),), (log.n_queries, len(names))) or not (
         np.isfinite(chances).all() and (chances >= 0).all() and (chances.sum(axis=-1) > 0).all()
     ):
         raise DataError(
-            f"shares must be a number of 0 or more for each of the {len(names)} models, or a row of them for each of "
-            f"the {log.n_queries:,} queries, and not all may be 0."
+            f"shares must be a nonnegative number for each of the {len(names)} models, or a row of them for each of "
+            f"the {log.n_queries:,} queries, with a positive sum."
         )
     ends = np.broadcast_to(np.cumsum(chances, axis=-1), (log.n_queries, len(names)))[log.session_query]
     kind = (rng.random(log.n_sessions)[:, None] * ends[:, -1:] >= ends[:, :-1]).sum(axis=1)
@@ -149,13 +149,13 @@ def _clicked_by_several(
 
 
 def _laid_out(log: ClickLog, context: str, layout: Sequence[tuple[str, int]]) -> ClickLog:
-    """The log with the place of each document in the list told as a context and a position in it."""
+    """Replace the rank of each document by its place in the layout: a context and a position."""
     if len(layout) < log.depth or len(set(layout)) < len(layout):
         raise DataError(f"layout needs a different place for each of the {log.depth} documents of a list.")
     names = np.array([str(name) for name, _ in layout])
     position = np.array([place for _, place in layout], dtype=np.int64)
     if (position < 1).any():
-        raise DataError("Positions of a layout count from 1.")
+        raise DataError("Positions of a layout must be 1 or larger.")
     place = log.position - 1
     order = np.lexsort((log.pair, position[place], log.session))
     laid_out = replace(log, columns={**log.columns, context: names[place]})
@@ -163,10 +163,10 @@ def _laid_out(log: ClickLog, context: str, layout: Sequence[tuple[str, int]]) ->
 
 
 def _check_users(model: ClickModel, depth: int) -> None:
-    """What all documents share must be known, and for positions as deep."""
+    """Raise an error unless the shared parameters of the model are known for all positions."""
     if not isinstance(model, ClickModel):
         raise DataError(
-            f"Users are a click model, such as tr.clicks.PBM.from_parameters([1, 0.5, 0.3]), not {model!r:.60}."
+            f"model must be a click model, such as tr.clicks.PBM.from_parameters([1, 0.5, 0.3]), not {model!r:.60}."
         )
     name = type(model).__name__
     for parameter in model.shared:
@@ -183,15 +183,15 @@ def _check_users(model: ClickModel, depth: int) -> None:
 
 
 def relevance_of(data: RankingData) -> FloatArray:
-    """(2^y - 1) / (2^max - 1) of each document: how likely users like it, where they see it as the judges did."""
+    """Return (2^y - 1) / (2^max - 1) of each document, the relevance to users who agree with the labels."""
     if not data.judged.all():
-        raise DataError("Users are simulated from labels, but not all documents are judged; give relevance=.")
+        raise DataError("Some documents have no labels to simulate users from; pass relevance=.")
     gain = 2.0**data.labels - 1
     return gain / max(float(gain.max()), 1e-300)
 
 
 def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tuple[list[str], list[IntArray]]:
-    """The names of the rankers, and the top k of all queries by each, one query behind the other."""
+    """Return the names of the rankers, and the top k of all queries by each ranker, concatenated."""
     if isinstance(scores, Mapping):
         names, columns = [str(name) for name in scores], list(scores.values())
     else:
@@ -202,7 +202,7 @@ def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tu
         )
         names = [str(number) for number in range(len(columns))]
     if not columns:
-        raise DataError("There are no scores to rank by; give those of a ranker, or of several.")
+        raise DataError("scores is empty; pass the scores of at least one ranker.")
     lists = []
     for column in columns:
         ranked = ranking(np.asarray(data.aligned(column, order), dtype=np.float64), data.queries, k)
@@ -228,7 +228,7 @@ def _explored(
     place: IntArray, session: IntArray, sizes: IntArray, explored: npt.NDArray[np.bool_], exploration_method: str,
     rng: np.random.Generator,
 ) -> IntArray:  # fmt: skip
-    """Which of the ranker's documents stands at each place."""
+    """Return the rank of the document that is shown at each place."""
     if not explored.any():
         return place
     if exploration_method == "shuffle":
@@ -248,5 +248,5 @@ def _attraction(
     right, wrong = (np.asarray(side, dtype=np.float64) for side in trust)
     for side in (right, wrong):
         if side.ndim != 1 or len(side) <= place.max() or not ((side >= 0) & (side <= 1)).all():
-            raise DataError(f"trust must be two rows of probabilities, one for each of {place.max() + 1} positions.")
+            raise DataError(f"trust must be two rows of {place.max() + 1} probabilities, one per position.")
     return np.asarray(right[place] * liked + wrong[place] * (1 - liked))
