@@ -393,7 +393,7 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
     rates = np.array([log.clicks[log.position == place].mean() for place in range(1, 6)])
     found = tr.clicks.launch_report(log, data, new, current, k=3, propensities=rates / rates[0])
     assert found.difference.low > truth + 0.05
-    assert "Documents that stood at several positions contradict" in str(found)
+    assert "Documents shown at several positions contradict" in str(found)
     assert found.status == 5
     assert "contradict these" not in str(tr.clicks.launch_report(log, data, new, current, k=3, propensities=LOOKS[:5]))
     ranker = tr.LinearRanker("Squared")
@@ -744,7 +744,7 @@ def test_a_log_of_one_order_tells_nothing_and_the_report_says_what_would():
     looks = np.where(np.arange(6) == 2, np.nan, LOOKS)  # nothing is known of the third position
     found = tr.clicks.launch_report(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=looks)
     assert found.status == 4
-    assert "all positions down to 3, and some are not known" in found.summary
+    assert "all positions down to 3, but some are unknown" in found.summary
 
 
 def one_order(data):

@@ -507,7 +507,7 @@ def one_order(n=400, depth=3):
 def test_positions_that_no_document_joins_are_told_and_may_be_anything(model):
     log = one_order()
     with pytest.warns(
-        UnidentifiedWarning, match=rf"No document joins positions 2, 3 to the first: what {model.__name__}"
+        UnidentifiedWarning, match=rf"No document connects positions 2, 3 to the first, so the estimate of {model.__name__}"
     ):
         fitted = model().fit(log)
     looked = fitted.identified_ if model is PBM else fitted.identified_[:, 0]
@@ -517,7 +517,7 @@ def test_positions_that_no_document_joins_are_told_and_may_be_anything(model):
     assert low.tolist() == [1, 0, 0]
     assert high.tolist() == [1, np.inf, np.inf]
     joined = replace(log, pair=np.where((log.query < 5) & (log.position == 2), log.pair - 1, log.pair))
-    with pytest.warns(UnidentifiedWarning, match="joins position 3 to the first: what .* says of it"):
+    with pytest.warns(UnidentifiedWarning, match="connects position 3 to the first, so the estimate of .* for it"):
         model().fit(joined)
 
 
@@ -530,7 +530,7 @@ def test_features_join_positions_where_a_ranker_learns_the_attraction():
     few = {"attraction": ranker, "tolerance": 1e-4, "max_iterations": 200}
     assert PBM(**few).fit(log, data).identified_.all()
     alone = data.replace(X=np.arange(60.0)[:, None] / 60)
-    with pytest.warns(UnidentifiedWarning, match="no feature vector joins positions 2, 3 .* form of the ranker"):
+    with pytest.warns(UnidentifiedWarning, match="no feature vector connects positions 2, 3 .* form of the ranker"):
         model = PBM(**few).fit(log, alone)
     np.testing.assert_array_equal(curves_of(model, log).slope, model.examination_)  # as regression-em, which warns too
 

@@ -137,7 +137,7 @@ def test_one_deterministic_ranker_tells_nothing(data):
     found = harvested(log, n_resamples=5)
     assert found.identified.tolist() == [True, False, False, False]
     assert np.isnan(found.values[1:]).all()
-    assert "positions 2, 3, 4 to the first, so the log cannot say" in str(found)
+    assert "positions 2, 3, 4 to the first, so the log does not identify" in str(found)
     assert graph(log).components == ((1,), (2,), (3,), (4,))
 
 

@@ -1,9 +1,10 @@
-"""Propensities by context: a curve for each device, surface or class of queries, or a number for each cell of a page.
+"""Estimation of propensities by context: a curve for each device, surface or class of queries, or a number for each
+cell.
 
-Each context of whole sessions has a curve, relative to its own first position, shrunk toward the curve of the whole
-log if data are few (`empirical_bayes`). Contexts that vary within sessions make cells with the positions; documents
-that were shown in cells of several contexts connect these, and all are relative to the first cell. Both use the methods
-of `intervention_harvesting`.
+A context of whole sessions has a curve relative to its own first position, shrunk toward the curve of the whole log if
+data are scarce (`empirical_bayes`). Contexts that vary within sessions form cells with the positions. Documents shown
+in cells of several contexts connect these, and all values are relative to the first cell. Both use the methods of
+`intervention_harvesting`.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from toprank.errors import DataError, held_warnings
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, bootstrap_t_interval
 
-_N_SHRINKAGE_RESAMPLES = 50  # of queries, if they only determine how much of a curve is its own
-_CONNECTING_CLICKS = 1e-6  # of the prior that joins contexts: only documents do
+_N_SHRINKAGE_RESAMPLES = 50  # if they only determine the weight of a context's own data
+_CONNECTING_CLICKS = 1e-6  # negligible, so that only documents connect contexts
 
 
 @dataclass(frozen=True)
 class _Resampling:
-    """The bootstrap over queries and the test of differences."""
+    """Settings of the bootstrap over queries and of the test for differences."""
 
     n_resamples: int
     confidence: float
@@ -52,7 +53,7 @@ class _Resampling:
     tested: bool
 
     def difference(self, log: ClickLog, contexts: Contexts) -> ContextTest:
-        """Test whether contexts differ, unless no test was asked for."""
+        """Test whether contexts differ, if a test is requested."""
         return differ(log, contexts, self.seed) if self.tested else ContextTest(np.nan, 0)
 
 
@@ -67,8 +68,8 @@ def by_context(
     contexts = contexts_of(log, context)
     if len(contexts.names) < 2:
         raise DataError(
-            f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}': so there is nothing "
-            "to compare; leave it out."
+            f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}', so there is nothing "
+            "to compare. Omit the context."
         )
     estimate = _of_cells if contexts.varies else _of_sessions
     return estimate(log, contexts, method, _Resampling(n_resamples, confidence, seed, tested))
@@ -77,7 +78,7 @@ def by_context(
 def curves_by_context(
     log: ClickLog, context: Context, method: str, least: float, like: PropensityCurves | None = None
 ) -> PropensityCurves:
-    """Return the curves of a log's contexts; those of a part of a log are shrunk as much as `like`."""
+    """Return the curves of a log's contexts; a part of a log uses the shrinkage of `like`."""
     _check_method(method)
     if like is None or like.layout is None or like.shrunk is None:
         # Cells are not shrunk: their intervals, which are not used here, take as few draws as possible.
@@ -99,13 +100,13 @@ def curves_by_context(
 def _check_method(method: str) -> None:
     if method not in HARVESTED:
         raise DataError(
-            f"Propensities by context are estimated by {', '.join(HARVESTED[:-1])} or {HARVESTED[-1]}; {method} has no "
-            "contexts. Use one of these methods, or fit the sessions of one context alone."
+            f"Propensities by context are estimated by {', '.join(HARVESTED[:-1])} or {HARVESTED[-1]}; {method} does "
+            "not support contexts. Use one of these methods, or select the sessions of one context."
         )
 
 
 class _Prepared(NamedTuple):
-    """The log, and the sessions of each context that has any, prepared for a method."""
+    """A log and the sessions of each context in it, prepared for a method."""
 
     whole: PropensityEstimator
     parts: dict[int, PropensityEstimator]
@@ -118,7 +119,7 @@ class _Prepared(NamedTuple):
             contexts = replace(contexts, number=contexts.number[np.repeat(kept, np.diff(log.offsets))])
             log = shuffled(log)
         whole, of_session = prepared(log, method), contexts.number[log.offsets[:-1]]
-        with held_warnings():  # preparing the whole log has already warned
+        with held_warnings():  # warnings about the whole log were given before
             present = np.unique(of_session[of_session >= 0]).tolist()
             parts = {number: prepared(log.select(of_session == number), method) for number in present}
         return cls(whole, parts, contexts)
@@ -129,15 +130,15 @@ class _Prepared(NamedTuple):
         return len(self.contexts.names), self.contexts.depth
 
     def estimate(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the curve of the whole, and a row for each context; NaN if not identified."""
+        """Return the curve of the whole log and one row for each context; NaN if unidentified."""
         table = np.full((1 + self.shape[0], self.shape[1]), np.nan)
-        with held_warnings(ConvergenceWarning):  # the few sessions of a context are shrunk toward the whole log
+        with held_warnings(ConvergenceWarning):  # contexts with few sessions are shrunk anyway
             for row, part in [(0, self.whole), *((number + 1, part) for number, part in self.parts.items())]:
                 table[row, : len(part.identified)] = np.where(part.identified, part.estimate(weights), np.nan)
         return table[0], table[1:]
 
     def least_noise(self, each: FloatArray) -> FloatArray:
-        """Return the least variance of the logarithm of each estimate, by context and position; ∞ without data."""
+        """Return the minimum variance of each log estimate, by context and position; ∞ without data."""
         noise = np.full(each.shape, np.inf)
         for number, part in self.parts.items():
             noise[number] = least_noise(part.log, each[number])
@@ -153,7 +154,9 @@ class _Prepared(NamedTuple):
         return clicks, shown
 
     def expected(self) -> FloatArray:
-        """Return the clicks of each context at each position, if they were spread as those of the whole are."""
+        """Return the expected clicks of each context at each position if all contexts had the curve of the whole
+        log.
+        """
         clicks, shown = self.counts()
         like_whole = shown * (clicks.sum(axis=0) / np.maximum(shown.sum(axis=0), 1))
         ratio = clicks.sum(axis=1) / np.maximum(like_whole.sum(axis=1), 1e-300)
@@ -161,13 +164,13 @@ class _Prepared(NamedTuple):
 
 
 def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
-    """Return the logarithms of the contexts' estimates relative to the whole's."""
+    """Return the log ratios of the contexts' estimates to those of the whole log."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.log(each) - np.log(whole))
 
 
 def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
-    """Estimate a curve for each context, shrunk toward that of the whole."""
+    """Estimate a curve for each context, shrunk toward that of the whole log."""
     ready = _Prepared.from_log(log, contexts, method)
     log, number = ready.whole.log, ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))
@@ -179,9 +182,9 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
         queries[row] = len(np.unique(part.log.session_query))
     deviation, (clicks, _) = _deviations(whole, each), ready.counts()
     click_shares = clicks.sum(axis=1) / max(clicks.sum(), 1e-300)
-    beside_whole = (1 - click_shares[:, None]) ** 2  # of which the context is so large a part
+    beside_whole = (1 - click_shares[:, None]) ** 2  # variance of the difference from a whole that includes the context
     noise = _noise(deviations, ready.least_noise(each) * beside_whole, queries)
-    # All curves are relative to the first position, where nothing is to be shrunk.
+    # All curves are 1 at the first position.
     shrinkage = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], click_shares).with_first_position()
     own = shrinkage.own
     values = whole * np.exp(shrinkage.deviation)
@@ -219,13 +222,13 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
 def _noise(deviations: FloatArray, least: FloatArray, queries: IntArray) -> FloatArray:
     """Return the variance of deviations over queries, at least that of the clicks themselves.
 
-    It is ∞ if fewer than two queries, or fewer than half of the draws, identify the deviation. Few draws, or few
-    queries, may not show the variance of the clicks.
+    Few bootstrap samples or few queries can underestimate the variance, hence the lower bound. The variance is ∞ if
+    fewer than two queries, or fewer than half of the samples, identify the deviation.
     """
     known = np.isfinite(deviations)
     count = known.sum(axis=0)
     mean = np.where(known, deviations, 0.0).sum(axis=0) / np.maximum(count, 1)
-    few = queries / np.maximum(queries - 1, 1)  # draws of few queries spread less by this factor
+    few = queries / np.maximum(queries - 1, 1)  # bootstrap variances are too small by this factor
     spread = np.where(known, (deviations - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count - 1, 1) * few[:, None]
     measurable = (2 * count >= len(deviations)) & (queries >= 2)[:, None]
     return np.where(measurable, np.maximum(spread, least), np.inf)
@@ -234,7 +237,7 @@ def _noise(deviations: FloatArray, least: FloatArray, queries: IntArray) -> Floa
 def _intervals(
     values: FloatArray, draws: FloatArray, shrinkage: Shrunk, queries: IntArray, confidence: float
 ) -> Interval[FloatArray]:
-    """Return intervals from the spread of the draws and the variance that shrinkage leaves unknown."""
+    """Return intervals from the bootstrap samples and the posterior variance of the shrinkage."""
     low, high = np.full((2, *values.shape), np.nan)
     for row, n in enumerate(queries.tolist()):
         besides = shrinkage.unknown[row] * values[row] ** 2
@@ -264,15 +267,15 @@ def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
     places, number = np.unique((log.position - 1) * n_contexts + contexts.number, return_inverse=True)
     if len(places) > MAX_COMPARED_POSITIONS:
         raise DataError(
-            f"{contexts.called} and positions make {len(places):,} cells. Every pair of cells would need a number, so "
-            f"{MAX_COMPARED_POSITIONS:,} cells are the most; log.top(k) keeps the first positions only."
+            f"{contexts.called} and positions form {len(places):,} cells, but at most {MAX_COMPARED_POSITIONS:,} can "
+            "be compared. log.top(k) keeps the first positions only."
         )
     order = np.lexsort((number, log.session))
     return log.take(order, position=number[order] + 1), (places % n_contexts) * depth + places // n_contexts
 
 
 def _of_cells(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
-    """Estimate a number for each cell, as for positions."""
+    """Estimate a number for each cell, like a position."""
     celled, cells = in_cells(log, contexts)
     estimate = harvested(
         celled, method, n_resamples=resampling.n_resamples, confidence=resampling.confidence, seed=resampling.seed
@@ -309,11 +312,11 @@ def _of_cells(log: ClickLog, contexts: Contexts, method: str, resampling: _Resam
 
 
 def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
-    """Estimate how often the first position of each context is clicked, from documents that several contexts showed.
+    """Estimate how often the first position of each context is clicked, from documents shown in several contexts.
 
-    A document's expected clicks in a context are its worth × the scale × the propensities of its positions there.
-    Contexts that share no documents, such as classes of queries, cannot be compared, and need not be. Scales from few
-    clicks are shrunk toward 1. The mean over sessions is 1.
+    The expected clicks of a document in a context are its relevance × the scale × the propensities of its positions
+    there. Contexts without shared documents, such as classes of queries, cannot be compared and keep 1. Scales from few
+    clicks are shrunk toward 1, and their mean over sessions is 1.
     """
     n_contexts = len(values)
     of_session = number[log.offsets[:-1]]

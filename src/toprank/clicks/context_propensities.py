@@ -20,29 +20,29 @@ from toprank.display.tables import Part, Table, bracketed, json_rows, percent
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import Interval
 
-_SIGNIFICANCE_LEVEL = 0.05  # of the sentence that says whether contexts differ
-_MAX_PLOTTED_CURVES = 10  # curves in a picture: more cannot be told apart
+_SIGNIFICANCE_LEVEL = 0.05  # of the test whether contexts differ
+_MAX_PLOTTED_CURVES = 10  # more curves would be hard to distinguish
 
 
 @dataclass(frozen=True, repr=False)
 class ContextPropensities(Record):
-    """P(look at a position) by context.
+    """P(examined) at each position, by context.
 
     Attributes:
-        layout: the columns, the names of the contexts, and whether they vary within sessions.
-        values: the propensities, a row for each context, from its first position on; NaN if the log cannot tell.
-        intervals: their intervals, over queries.
-        own: how much of each value is what the context's own data say; the rest is the whole's.
-        identified: whether the log can tell each value.
-        whole: the propensities of all sessions; of a page with cells, of the cells, in their order.
-        scales: how often the first position of each context is clicked, relative to the mean over sessions; of cells 1,
-            since these are relative to one of them.
-        sizes: sessions that each context was in.
+        layout: columns and names of the contexts, and whether they vary within sessions.
+        values: propensities, one row for each context, from its first position on; NaN if unidentified.
+        intervals: confidence intervals, over queries.
+        own: weight of the context's own data in each value; the rest comes from the whole log.
+        identified: whether the log identifies each value.
+        whole: propensities of all sessions; for contexts that vary within sessions, of all cells.
+        scales: click rate of the first position of each context, relative to the mean over sessions; 1 for cells, which
+            are relative to one of them.
+        sizes: number of sessions with each context.
         clicks: number of clicks in each context.
-        difference: whether contexts differ at all.
-        between: the variance of contexts, of logarithms (τ²).
-        variance: that of the deviations of each context from the whole.
-        method: the method that estimated the propensities.
+        difference: test whether contexts differ.
+        between: variance between contexts, of log propensities (τ²).
+        variance: prior variance of the deviations of each context from the whole log.
+        method: method of estimation.
         confidence: confidence level of the intervals.
         n_resamples: how often queries were drawn again for the intervals.
         recency: how sessions were weighed by their age; None if all count alike.
@@ -71,13 +71,13 @@ class ContextPropensities(Record):
         return self.layout.names
 
     def of(self, name: str) -> FloatArray:
-        """The curve of a context, by its name."""
+        """Return the curve of a context by name."""
         if name not in self.names:
             raise UnknownNameError(f"context of {self.layout.called}", name, self.names)
         return np.asarray(self.values[self.names.index(name)])
 
     def curves(self, least: float = 0.0) -> PropensityCurves:
-        """What clicks are corrected by, with a row for contexts that this log never had: that of the whole."""
+        """Return the curves to correct clicks with; a first row, that of the whole log, is for unknown contexts."""
         if self.layout.varies:
             return of_layout(np.full(self.layout.depth, np.nan), self.values, self.layout, self.method, least, None)
         shrinkage = Shrinkage(self.own, self.variance)
@@ -97,13 +97,13 @@ class ContextPropensities(Record):
         }  # fmt: skip
 
     def _shown(self) -> npt.NDArray[np.bool_]:
-        """The cells that are: of a page not all positions of all modules."""
+        """Return which cells occur; a page need not have all positions of all modules."""
         if not self.layout.varies:
             return np.ones(self.values.shape, dtype=bool)
         return np.asarray(self.own > 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what the log cannot tell is None."""
+        """Return the result as JSON values; unidentified numbers are None."""
         return {
             "summary": self.summary, "method": self.method, "columns": list(self.layout.columns),
             "varies_within_sessions": self.layout.varies, "confidence": self.confidence,
@@ -118,21 +118,20 @@ class ContextPropensities(Record):
 
     @property
     def summary(self) -> str:
-        """How they were found, whether contexts differ, and what the log cannot tell."""
+        """The method, the test whether contexts differ, and what is unidentified."""
         return " ".join(self._sentences())
 
     def _sentences(self) -> list[str]:
         called, layout = self.layout.called, self.layout
         if layout.varies:
             words = [
-                f"Propensities by {self.method} of each cell: {called} varies within sessions, and a position is a "
-                f"place in it. They are relative to the first cell, position 1 of {self._first()}."
+                f"Propensities by {self.method} for each cell of {called}, which varies within sessions, and position. "
+                f"They are relative to the first cell, position 1 of {self._first()}."
             ]
         else:
             words = [
                 f"Propensities by {self.method} for each {called}, each relative to its own first position, and shrunk "
-                "toward the propensities of the whole log where data are scarce (own: how much weight the context's "
-                "own data have)."
+                "toward the propensities of the whole log if data are scarce (own: weight of the context's own data)."
             ]
         words += [] if self.recency is None else [str(self.recency)]
         words.append(self.whether_they_differ)
@@ -140,20 +139,19 @@ class ContextPropensities(Record):
         if lost.any():
             cells = [f"{self.names[row]} {place + 1}" for row, place in zip(*np.nonzero(lost), strict=True)]
             words.append(
-                f"The log says nothing about {len(cells)} of them ({', '.join(cells[:5])}{', …' * (len(cells) > 5)}): "
-                "no document connects them to the first. Show some documents at other places in a share of the "
-                "sessions."
+                f"The log does not identify {len(cells)} of them ({', '.join(cells[:5])}{', …' * (len(cells) > 5)}): "
+                "no document connects them to the first. Show some documents at other places in some sessions."
             )
         return words
 
     @property
     def whether_they_differ(self) -> str:
-        """Whether contexts differ at all, as a sentence."""
+        """The result of the test whether contexts differ, as a sentence."""
         called, p = self.layout.called, self.difference.p
         if not self.difference.is_known:
             return (
-                f"The log cannot say whether {called} changes the propensities: the documents of only "
-                f"{self.difference.queries} queries stood at several positions of a context."
+                f"The log does not identify whether {called} changes the propensities: only {self.difference.queries} "
+                "queries have documents that were shown at several positions of a context."
             )
         sentence = changes_looks(called, p)
         return sentence if p < _SIGNIFICANCE_LEVEL else f"There is no evidence that {sentence}"
@@ -163,9 +161,9 @@ class ContextPropensities(Record):
         return self.names[places[0]] if len(places) else self.names[0]
 
     def table(self) -> Table:
-        """One row for each context and position."""
+        """Return a table with one row for each context and position."""
         columns = self._columns()
-        width = 5 - self.layout.varies  # cells are all their own
+        width = 5 - self.layout.varies  # cells are not shrunk
         rows = []
         for name, position, value, low, high, own, _ in zip(*columns.values(), strict=True):
             known = (f"{value:.3f}", bracketed(low, high), f"{own:.0%}") if np.isfinite(value) else ("—", "", "")
@@ -174,7 +172,7 @@ class ContextPropensities(Record):
         return Table(head[:width], rows, names=1)
 
     def sizes_table(self) -> Table:
-        """One row for each context: how much the log has of it."""
+        """Return a table with the sessions and clicks of each context."""
         rows = [
             (name, f"{sessions:,}", f"{clicks:,}", f"{scale:.3f}")[: 4 - self.layout.varies]
             for name, sessions, clicks, scale in zip(self.names, self.sizes, self.clicks, self.scales, strict=True)
@@ -183,7 +181,7 @@ class ContextPropensities(Record):
         return Table(head[: 4 - self.layout.varies], rows, names=1)
 
     def plot(self) -> Picture:
-        """A curve for each context, of the ten with the most clicks."""
+        """Plot a curve for each of the ten contexts with the most clicks."""
         often = np.sort(np.argsort(-self.clicks, kind="stable")[:_MAX_PLOTTED_CURVES])
         lines = []
         for style, row in enumerate(often.tolist()):
@@ -192,7 +190,7 @@ class ContextPropensities(Record):
                 places = tuple((finite + 1.0).tolist())
                 lines.append(Line(self.names[row], places, tuple(self.values[row, finite].tolist()), style))
         if not lines:
-            raise DataError("There is nothing to draw: the log says nothing about propensities.")
+            raise DataError("There is nothing to plot: the log identifies no propensities.")
         called = self.layout.called
         return curves(Chart(f"Propensity by position and {called}", "position", "propensity", tuple(lines)))
 
@@ -203,7 +201,7 @@ class ContextPropensities(Record):
 def of_layout(
     others: FloatArray, values: FloatArray, layout: ContextCells, origin: str, least: float, shrunken: Shrinkage | None
 ) -> PropensityCurves:
-    """Curves of cells: first those of contexts that nothing is known of, then each context's."""
+    """Return the curves of cells: first that of unknown contexts, then each context's."""
     slope = np.concatenate([others[None, :], values]).reshape(-1)
     words = f"{origin}, by {layout.called}"
     return PropensityCurves(slope, np.zeros(len(slope)), words, least, layout, shrunken)

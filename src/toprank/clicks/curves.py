@@ -1,4 +1,4 @@
-"""How likely a click is where a document stood: α and β of each position, or of each cell of contexts and positions."""
+"""Propensity curves: α and β of each position, or of each cell of contexts and positions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from toprank.display.tables import bracketed
 from toprank.errors import held_warnings
 
 BLOCKED = 5  # exit status of a command whose decision a caveat blocks, such as propensities that the log contradicts
-_MAX_SESSIONS = 20_000  # that a curve is held against
-_MIN_SESSIONS = 200  # sessions, below which nothing is said of one
+_MAX_SESSIONS = 20_000  # sampled for the test of a curve
+_MIN_SESSIONS = 200  # needed for the test
 _MAX_TESTED_POSITION = 10
-_N_RESAMPLES = 100  # of queries
-_SIGNIFICANCE_LEVEL = 0.001  # of the doubt that any position is found by chance
-_MIN_LOG_DIFFERENCE = 0.1  # of the logarithm: less would hardly turn a decision
+_N_RESAMPLES = 100
+_SIGNIFICANCE_LEVEL = 0.001  # of the test over all positions
+_MIN_LOG_DIFFERENCE = 0.1  # smaller differences rarely change a decision
 
 
 class Shrinkage(NamedTuple):
-    """How curves were drawn toward the whole (`empirical_bayes`): how much is their own, and what they vary by."""
+    """The shrinkage of curves (`empirical_bayes`): weights of the contexts' own data, and prior variances."""
 
     own: FloatArray
     variance: FloatArray
@@ -34,10 +34,10 @@ class Shrinkage(NamedTuple):
 
 @dataclass(frozen=True)
 class PropensityCurves:
-    """α and β of each position, from the first on; NaN, or an α of 0, if a click there says nothing.
+    """α and β of each position, from the first on; α is NaN or 0 if clicks there are not informative.
 
-    `origin` says where they are from; `least` is the least α to divide by, unless the caller gives one. With a `layout`
-    they are those of its cells, context by context, and `shrunk` says how they were drawn toward the whole.
+    `origin` names the source, and `least` is the default lower bound of the α to divide by. With a `layout` they are
+    those of its cells, context by context, and `shrunk` holds the shrinkage toward the whole log.
     """
 
     slope: FloatArray
@@ -49,35 +49,35 @@ class PropensityCurves:
 
     @classmethod
     def from_values(cls, slope: FloatArray, origin: str) -> PropensityCurves:
-        """Propensities without trust."""
+        """Return curves without offsets."""
         return cls(slope, np.zeros(len(slope)), origin)
 
     @property
     def depth(self) -> int:
-        """Positions of each context."""
+        """Number of positions of each context."""
         return len(self.slope) if self.layout is None else self.layout.depth
 
     @property
     def usable(self) -> npt.NDArray[np.bool_]:
-        """Whether clicks at each position (or in each cell) can be corrected without a least α."""
+        """Whether clicks at each position (or in each cell) can be corrected without clipping."""
         return self.known & (self.slope > 0)
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Whether α and β of each are numbers."""
+        """Whether α and β of each position are known."""
         return np.isfinite(self.slope) & np.isfinite(self.offset)
 
     @property
     def has_offsets(self) -> bool:
-        """Whether any β is other than 0: users click some positions out of trust."""
+        """Whether any β differs from 0, because of trust bias."""
         return bool((np.nan_to_num(self.offset) != 0).any())
 
     def cells(self, log: ClickLog) -> IntArray:
-        """Return the index of each impression's α and β."""
+        """Return the index of α and β for each impression."""
         return log.position - 1 if self.layout is None else self.layout.cells(log)
 
     def slopes(self, log: ClickLog) -> FloatArray:
-        """Return each impression's α."""
+        """Return α of each impression."""
         return self.slope[self.cells(log)]
 
     def at_ranks(
@@ -89,20 +89,20 @@ class PropensityCurves:
         deepest: int,
         metric: str,
     ) -> tuple[FloatArray, FloatArray]:
-        """Return α and β of documents at these ranks of their queries' lists; below the deepest rank, those of it.
+        """Return α and β of documents at these ranks; ranks below the deepest count as the deepest.
 
         Args:
-            log: whose sessions say in which contexts each query is asked for.
-            session_queries: gives the number of each session's query, or -1; only called for contexts.
-            query: of each document.
-            ranks: of each document, from 1.
-            deepest: the last rank that counts.
-            metric: what needs them.
+            log: log whose sessions determine the contexts of each query.
+            session_queries: returns the query of each session in the data, or -1; only called for contexts.
+            query: query of each document.
+            ranks: rank of each document, from 1.
+            deepest: last rank that counts.
+            metric: name of the metric, for messages.
         """
         if self.layout is None:
             if deepest > len(self.slope) or not self.known[:deepest].all():
                 raise UnidentifiedError(
-                    f"{metric} needs the propensities of all positions down to {deepest}, and some are not known."
+                    f"{metric} needs the propensities of all positions down to {deepest}, but some are unknown."
                 )
             place = np.minimum(ranks, len(self.slope)) - 1
             return self.slope[place], self.offset[place]
@@ -115,18 +115,18 @@ class PropensityCurves:
             if table.shape[1] < deepest or np.isnan(table[in_data]).any():
                 raise UnidentifiedError(
                     f"{metric} needs the propensities of all positions down to {deepest} in each context of "
-                    f"{self.layout.called}, and some are not known."
+                    f"{self.layout.called}, but some are unknown."
                 )
             rows.append(table[query, np.minimum(ranks, deepest) - 1])
         return rows[0], rows[1]
 
 
 def contradiction(curves: PropensityCurves, log: ClickLog, seed: int = 0) -> str:
-    """Return a sentence if documents that stood at several positions surely contradict a curve, else ''.
+    """Return a sentence if documents shown at several positions significantly contradict a curve, else ''.
 
-    Such documents need not know why each stood where it did; every other way to a curve must. On the lists of a good
-    ranker, click rates mistake what documents are worth for how likely they are looked at, and a model by features does
-    so with all that its features miss. Curves of contexts, and curves with offsets, are not examined.
+    Documents shown at several positions identify propensities without a model of relevance. Click rates on the lists of
+    a good ranker confuse relevance with examination, and so do models whose features are incomplete. Curves of contexts
+    and curves with offsets are not tested.
     """
     from scipy.special import ndtri
 
@@ -146,7 +146,7 @@ def contradiction(curves: PropensityCurves, log: ClickLog, seed: int = 0) -> str
         far = np.isfinite(claimed) & (
             apart > np.maximum(_MIN_LOG_DIFFERENCE, ndtri(1 - level / 2) * np.sqrt(least_noise(part, values)))
         )
-        if not far.any():  # and no draws of queries would tell them apart
+        if not far.any():  # a bootstrap would find no difference either
             return ""
         low, high = harvested(part, n_resamples=_DRAWS, confidence=1 - level, seed=seed).intervals
     places = np.flatnonzero(far & ((claimed < low) | (claimed > high))).tolist()
@@ -158,7 +158,7 @@ def contradiction(curves: PropensityCurves, log: ClickLog, seed: int = 0) -> str
     )
     more = f", and at {len(places) - 3} more" if len(places) > 3 else ""
     return (
-        f"Documents that stood at several positions contradict these propensities ({curves.origin}): {ranges}{more}. "
-        "Click rates on a good ranker's lists, and models whose features miss some of what that ranker knows, mistake "
-        "what documents are worth for how likely they are looked at; all-pairs does not."
+        f"Documents shown at several positions contradict these propensities ({curves.origin}): {ranges}{more}. Click "
+        "rates on the lists of a good ranker confuse relevance with examination, and so do models with incomplete "
+        "features; all-pairs does not."
     )

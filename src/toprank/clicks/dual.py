@@ -1,8 +1,9 @@
-"""The dual learning algorithm: a ranker and propensities that correct each other (Ai and others, 2018).
+"""The dual learning algorithm: a ranker and propensities that are learned from each other (Ai et al., 2018).
 
-With F the softmax of the ranker's scores over a list and G that of a logit for each position, a click at position k
-counts G₁/G_k times where the ranker learns and F₁/F_k times where the propensities do. Where P(click) = θ_k α and
-e^f is proportional to α, both losses are least at the truth. Each is solved whole in turn, until the propensities rest.
+Let F be the softmax of the ranker's scores over a list, and G that of one logit per position. A click at position k has
+the weight G₁/G_k in the ranker's loss and F₁/F_k in the propensities' loss. If P(click) = θ_k α with e^f proportional
+to α, both losses are minimal at the true parameters. The two problems are solved alternately until the propensities
+converge.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from toprank.data.dataset import RankingData
 from toprank.losses import Multicategory
 from toprank.rankers.estimator import unfitted
 
-_MAX_ITERATIONS = 500  # of the propensities, which lists of several lengths make no closed form
+_MAX_ITERATIONS = 500  # lists of several lengths have no closed form
 _MIN_PROBABILITY = 1e-9
 
 
 class Dual:
-    """A log and features, made ready for both losses.
+    """A log with features, prepared for both losses.
 
     Args:
         log: sessions.
         data: features of its documents.
-        ranker: learns f; its loss is replaced by the softmax loss, `Multicategory`.
-        clip: the least ratio of propensities to divide a click by, so that none counts more than 1/clip.
+        ranker: ranker that learns f; its loss is replaced by the softmax loss `Multicategory`.
+        clip: smallest ratio of propensities to divide by, so that no click weighs more than 1/clip.
     """
 
     def __init__(self, log: ClickLog, data: RankingData | None, ranker: Any, clip: float) -> None:
@@ -44,14 +45,14 @@ class Dual:
             feature_names=self.grouped.feature_names, encoding=self.grouped.encoding,
         )  # fmt: skip
         self.first = log.offsets[:-1][log.session]
-        # Positions that stand together are one choice; most logs have a few kinds of lists.
+        # Lists with the same positions are one choice; most logs have few kinds of lists.
         shown = np.zeros((log.n_sessions, log.depth), dtype=bool)
         shown[log.session, log.position - 1] = True
         self.choices, self.choice = np.unique(shown, axis=0, return_inverse=True)
         self.choice = self.choice.reshape(-1)
 
     def solve(self, weights: FloatArray, start: FloatArray, tolerance: float, max_rounds: int) -> FittedPositions:
-        """Both in turn, from propensities; queries count as often as they weigh."""
+        """Solve both problems alternately, from initial propensities, with weighted queries."""
         log, clicked = self.log, np.flatnonzero(self.log.clicks)
         count, place = log.reweighted(weights)[clicked], log.position[clicked] - 1
         ahead, behind = self.first[clicked], clicked
@@ -75,13 +76,13 @@ class Dual:
         return np.exp(np.minimum(logarithm, np.log(1 / self.clip)))
 
     def _propensities(self, place: IntArray, choice: IntArray, mass: FloatArray) -> FloatArray:
-        """The logits that make the weighted clicks most likely, each a choice among the positions of its list."""
+        """Return the logits that maximize the likelihood of weighted clicks, each a choice among the positions of
+        its list.
+        """
         won = sums(place, mass, self.log.depth)
         asked = sums(choice, mass, len(self.choices))
         G = np.maximum(won, _MIN_PROBABILITY * won.sum()) / won.sum()
-        for _ in range(
-            _MAX_ITERATIONS
-        ):  # Hunter (2004): each step raises the likelihood; one is enough for equal lists
+        for _ in range(_MAX_ITERATIONS):  # Hunter (2004); one step is exact for lists of equal length
             share = (self.choices * (asked / (self.choices @ G))[:, None]).sum(axis=0)
             better = np.maximum(won / np.maximum(share, _MIN_PROBABILITY), _MIN_PROBABILITY)
             better /= better.sum()
@@ -93,19 +94,19 @@ class Dual:
 
 
 class _Lists(NamedTuple):
-    """The different sets of documents that were shown, one after the other: the set's number, and the pair."""
+    """The distinct sets of shown documents, as the index of the set and of the pair."""
 
     number: IntArray
     pair: IntArray
 
 
 def _lists(log: ClickLog) -> tuple[_Lists, IntArray]:
-    """The different sets, and for each impression its document's place among them.
+    """Return the distinct sets of shown documents, and the index in them of each impression's document.
 
-    Softmax losses do not see the order of a list, so sessions that showed the same documents are one list.
+    Softmax losses do not depend on the order of a list, so sessions with the same documents are merged.
     """
     rng = np.random.default_rng(0)
-    names = rng.integers(0, 2**63, (2, log.n_pairs), dtype=np.uint64)  # sums of them tell sets apart, in 128 bits
+    names = rng.integers(0, 2**63, (2, log.n_pairs), dtype=np.uint64)  # 128-bit hashes of sets are sums of them
     sums_of = np.stack([np.add.reduceat(row[log.pair], log.offsets[:-1]) for row in names], axis=1)
     _, sample, number = np.unique(sums_of, axis=0, return_index=True, return_inverse=True)
     number = number.reshape(-1)

@@ -1,19 +1,16 @@
-"""Curves of contexts drawn toward that of the whole where data are few, on the log scale.
+"""Empirical-Bayes shrinkage of the propensities of contexts toward those of the whole log, on the log scale.
 
-With d the logarithm of what a context's own data say of a position over what the whole says, and w the variance of d
-over queries, d = δ + noise. Contexts vary about a common mean with the variance τ², and the whole is their mean by
-shares s of the clicks, so that the deviations δ of a context from the whole have the variance τ² g, with
-g = (1 - s)² + Σ s_j² over the others: what is nearly the whole lies near it. Given τ, the best guess of δ is own · d
-with own = τ² g / (τ² g + w): with much data w is small, and the context has its own curve; with little or none it has
-that of the whole. On the log scale, since propensities are ratios: half as often is as far as twice as often, and
-nothing falls below 0.
+Let d be the log ratio of a context's own estimate and that of the whole log, with the variance w over queries, so that
+d = δ + noise. Contexts vary about a common mean with the variance τ². The whole log is their mean, weighted by the
+shares s of the clicks, so the deviations δ have the variance τ² g with g = (1 - s)² + Σ s_j² over the other contexts.
+Given τ, the posterior mean of δ is own · d with own = τ² g / (τ² g + w): 1 with much data, and 0 with none.
 
-τ is not known, and a single best guess of it is often 0 where contexts are few: all would have the same curve, with
-intervals that know of no others. So guesses are averaged over τ, by how likely it makes the deviations that were found
-(of as many contexts as are free: all but one), and beforehand half-normal with the scale 1, a factor of e.
+A point estimate of τ is often 0 with few contexts, which would give all contexts the same curve and too narrow
+intervals. Estimates are therefore averaged over the posterior of τ, with a half-normal prior of scale 1 (a factor of e)
+and a likelihood with one degree of freedom less than there are contexts.
 
-A position of a context without a click has d = -∞. It still says something where E clicks would be expected by the
-whole: the most likely δ, -E e^δ - δ²/(2 τ² g), is -W(E τ² g), W being Lambert's function.
+A position without clicks in a context has d = -∞. If E clicks are expected there, the posterior mode maximizes -E e^δ -
+δ²/(2 τ² g), which gives δ = -W(E τ² g) with Lambert's W.
 """
 
 from __future__ import annotations
@@ -24,19 +21,19 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-_GRID_SIZE = 400  # of the sum over τ; sums over twice as many differ in the fourth digit
-_MAX_SCALE = 4.0  # scales of the half-normal: beyond it less than 1 in 10,000 lies
+_GRID_SIZE = 400  # points of the sum over τ; twice as many change the fourth digit
+_MAX_SCALE = 4.0  # the half-normal prior has less than 0.01 % of its mass above it
 
 
 class Shrunk(NamedTuple):
-    """How much of each deviation is its own (0 to 1), what that leaves unknown, and what contexts vary by.
+    """Shrunken deviations.
 
     Attributes:
-        deviation: the best guesses.
-        own: how much of each is its own.
-        unknown: a variance, besides that of own · d.
-        variance: of the deviations of each context, τ² g; the mean over τ.
-        between: τ², likewise.
+        deviation: posterior means.
+        own: weight of the context's own data, between 0 and 1.
+        unknown: posterior variance, in addition to that of own · d.
+        variance: prior variance of the deviations of each context, τ² g, averaged over τ.
+        between: τ², averaged likewise.
     """
 
     deviation: FloatArray
@@ -46,19 +43,19 @@ class Shrunk(NamedTuple):
     between: float
 
     def with_first_position(self) -> Shrunk:
-        """Return the same after a first position that is known: its deviation is 0, and it is not shrunk."""
+        """Return the deviations with a first position prepended, whose deviation is 0 by definition."""
         deviation, own, unknown = (np.pad(of, ((0, 0), (1, 0))) for of in self[:3])
         own[:, 0] = 1.0
         return self._replace(deviation=deviation, own=own, unknown=unknown)
 
 
 def shrunk(deviation: FloatArray, noise: FloatArray, expected: FloatArray, shares: FloatArray) -> Shrunk:
-    """The best guesses of deviations.
+    """Shrink the deviations of contexts.
 
     Args:
-        deviation: as they were found, a row for each context; NaN where nothing was, -∞ where nothing was clicked.
-        noise: variances of the deviations; ∞ where nothing is known.
-        expected: clicks that would be expected if the context were like the whole.
+        deviation: estimates, one row for each context; NaN if unidentified, -∞ without clicks.
+        noise: sampling variances of the estimates; ∞ without information.
+        expected: expected clicks if the context were like the whole log.
         shares: each context's share of the clicks.
 
     >>> curves = shrunk(np.array([[1.0], [np.nan]]), np.array([[1e-9], [np.inf]]), np.zeros((2, 1)), np.array([0.5, 0]))
@@ -75,7 +72,7 @@ def shrunk(deviation: FloatArray, noise: FloatArray, expected: FloatArray, share
     own = np.zeros(deviation.shape)
     own[known] = weight @ part
     unknown = between * of_cell.copy()
-    left = weight @ (part * w) + (weight @ part**2 - own[known] ** 2) * d**2  # what is unknown with τ, and of τ
+    left = weight @ (part * w) + (weight @ part**2 - own[known] ** 2) * d**2  # variance given τ, and of τ
     unknown[known] = np.maximum(left - own[known] ** 2 * w, 0.0)
     variance = between * spread[:, None]
     unclicked = np.isneginf(deviation) & (expected > 0)
@@ -88,7 +85,7 @@ def shrunk(deviation: FloatArray, noise: FloatArray, expected: FloatArray, share
 
 
 def drawn(deviation: FloatArray, own: FloatArray, expected: FloatArray, variance: FloatArray) -> FloatArray:
-    """Deviations drawn to 0, where it is known how much of each is its own."""
+    """Shrink deviations with known weights of the contexts' own data."""
     from scipy.special import lambertw
 
     guess = np.where(np.isfinite(deviation), own * np.where(np.isfinite(deviation), deviation, 0.0), 0.0)
@@ -99,7 +96,7 @@ def drawn(deviation: FloatArray, own: FloatArray, expected: FloatArray, variance
 
 
 def _plausible(d: FloatArray, w: FloatArray, g: FloatArray, contexts: int) -> tuple[FloatArray, FloatArray]:
-    """Values of τ, closer to each other near 0, and how plausible each is; of no deviations, as plausible as before."""
+    """Return a grid of τ, denser near 0, and its posterior weights; the prior weights without deviations."""
     step = (np.arange(_GRID_SIZE) + 0.5) / _GRID_SIZE
     tau = _MAX_SCALE * step**2
     free = (contexts - 1) / max(contexts, 1)

@@ -1,7 +1,7 @@
-"""Attraction from features: a ranker whose score is the log-odds of a click on a document that is looked at.
+"""Attraction from features: a ranker whose score is the log-odds of a click on an examined document.
 
-Maximization is then logistic regression: the ranker is fitted to P(attracted | clicks) of each document, weighted by
-how often it was shown (Wang and others, 2018: regression EM). Documents of no log are told by their features.
+The M-step is a logistic regression: the ranker is fitted to P(attracted | clicks) of each document, weighted by its
+impressions (regression EM; Wang et al., 2018). It predicts documents without clicks from their features.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from toprank.rankers.estimator import unfitted
 
 
 class AttractionByFeatures:
-    """The maximization of attractions: expected likes and looks of each pair become σ(f(x)) of each pair.
+    """The M-step of attractions by features: fit σ(f(x)) to the expected attractions and examinations of each pair.
 
     Args:
-        ranker: learns f; its loss is replaced by `CrossEntropy`. The argument itself is left as it is.
-        log: whose pairs are learned of.
-        data: the features, with document ids.
+        ranker: ranker that learns f; a copy with the loss `CrossEntropy` is fitted.
+        log: log whose pairs are learned.
+        data: features, with document ids.
     """
 
     def __init__(self, ranker: Any, log: ClickLog, data: RankingData | None) -> None:
@@ -36,18 +36,18 @@ class AttractionByFeatures:
         self._data, self._place = grouped.filter(known), (np.cumsum(known) - 1)[rows]
 
     def __call__(self, part: FloatArray, whole: FloatArray) -> FloatArray:
-        """σ(f) of each pair, of the f that fits part / whole best, weighted by the whole."""
+        """Fit f to part / whole, weighted by the whole, and return σ(f) of each pair."""
         n = self._data.n_documents
         likes, looks = np.bincount(self._place, part, n), np.bincount(self._place, whole, n)
         liked = np.divide(likes, looks, out=np.zeros(n), where=looks > 0)
-        self.ranker = unfitted(self._new)  # what it was before may be someone's
+        self.ranker = unfitted(self._new)  # the previous one may be in use
         self.ranker.fit(self._data.replace(labels=np.clip(liked, 0.0, 1.0), document_weights=looks))
         chances: FloatArray = logistic(np.asarray(self.ranker.predict(self._data), dtype=np.float64))[self._place]
         return chances
 
 
 def under(loss: Loss, ranker: Any, role: str) -> Any:
-    """A new ranker with the parameters of the one given, and this loss."""
+    """Return a copy of a ranker with this loss."""
     if not isinstance(ranker, Ranker) or "loss" not in ranker.get_params(deep=False):
         raise DataError(
             f"The {role} is learned by a ranker that takes any loss (tr.LinearRanker(), tr.TreeRanker(), "
@@ -59,7 +59,9 @@ def under(loss: Loss, ranker: Any, role: str) -> Any:
 
 
 def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[RankingData, IntArray]:
-    """The data with queries in one piece, and the row of every pair of the log; refused where one is missing."""
+    """Return the data with contiguous queries, and the row of each pair of the log; raise an error if one is
+    missing.
+    """
     if data is None:
         raise DataError(
             f"The {role} is learned from features; give the data that hold the features of the log's documents."
@@ -77,7 +79,7 @@ def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[Ran
 
 
 def same_features(log: ClickLog, data: RankingData) -> IntArray:
-    """Return the number of each pair's feature vector; pairs that no ranker can tell apart have the same."""
+    """Return an index of the feature vector of each pair; pairs with equal features have equal indices."""
     grouped, rows = rows_of_all(log, data, "graph")
     X = grouped.X[rows]
     dense = dense_rows(X) + 0.0  # -0 is 0
@@ -86,6 +88,6 @@ def same_features(log: ClickLog, data: RankingData) -> IntArray:
 
 
 def logistic(scores: FloatArray) -> FloatArray:
-    """1 / (1 + e^-s), without overflow."""
+    """Return 1 / (1 + e^-s) without overflow."""
     small = np.exp(-np.abs(scores))
     return np.asarray(np.where(scores >= 0, 1.0, small) / (1.0 + small))

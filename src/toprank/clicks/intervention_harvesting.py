@@ -1,8 +1,8 @@
-"""How likely a position is looked at, harvested from documents that stood at several.
+"""Propensities by intervention harvesting: from documents that were shown at several positions.
 
-A document of a query that was shown at positions k and l tells how these two compare, whatever it is worth. So
-positions are the nodes of a graph and such documents its edges: what is not joined to the first position cannot be
-compared with it, and no estimator can know better.
+The clicks on a document shown at positions k and l compare the propensities of the two positions, whatever the
+relevance of the document. Positions are therefore the nodes of a graph, and such documents its edges. Only positions
+that are connected to the first are identified.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from toprank.errors import DataError, Remedy, UnknownNameError, held_warnings, w
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, bootstrap_t_interval, effective_sample_size
 
-_SHOW = "or show some documents at other positions: swap neighbors, or shuffle the top in a share of the sessions."
-SWAP = "Swap neighbors or shuffle the top in a share of the sessions, and the log will be able to say."
+_SHOW = "or show some documents at other positions: swap neighbors, or shuffle the top in some sessions."
+SWAP = "Swap neighbors or shuffle the top in some sessions to identify it."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _MIN_Z = 4.0  # standard errors
-_PRIOR_CLICKS = 1e-6  # clicks at each position, so that one without any is compared at all
+_PRIOR_CLICKS = 1e-6  # prior clicks at each position, so that positions without clicks have an estimate
 _MAX_ITERATIONS = 100
-_CONVERGENCE_TOLERANCE = 1e-10  # of log θ: steps are Newton's, so that the next one would be shorter than rounding
-_LIKELIHOOD_TOLERANCE = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
-_RIDGE_CLICKS = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
-_MAX_STEP = 3.0  # of log θ in one step: far from the maximum the curvature tells little
+_CONVERGENCE_TOLERANCE = 1e-10  # of log θ; Newton's method then reaches rounding in the next step
+_LIKELIHOOD_TOLERANCE = 1e-15  # relative rounding of the likelihood
+_RIDGE_CLICKS = 1e-9  # information, in clicks, that keeps the matrix invertible
+_MAX_STEP = 3.0  # of log θ, because the Hessian is unreliable far from the maximum
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomization")
 
 
@@ -61,12 +61,12 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """Which positions can be compared.
+    """The graph of positions that share documents.
 
     Attributes:
-        depth: the lowest position.
-        edges: positions that share documents.
-        components: groups of positions that are joined, the one of the first position first.
+        depth: the largest position.
+        edges: pairs of positions that share documents.
+        components: connected components, that of the first position first.
     """
 
     depth: int
@@ -75,11 +75,11 @@ class Graph:
 
     @property
     def identified(self) -> npt.NDArray[np.bool_]:
-        """Whether each position is joined to the first."""
+        """Whether each position is connected to the first."""
         return self.joined(1)
 
     def joined(self, documents: int) -> npt.NDArray[np.bool_]:
-        """Whether each position is joined to the first, from one to the next by at least so many documents."""
+        """Return whether each position is connected to the first by edges of at least `documents` shared documents."""
         joined = np.zeros((self.depth, self.depth), dtype=bool)
         for edge in self.edges:
             joined[edge.first - 1, edge.second - 1] = edge.pairs >= documents
@@ -88,10 +88,10 @@ class Graph:
 
 
 class _Harvest(NamedTuple):
-    """Pairs at two positions: of each (document, k, l) with k ≠ l the query, k, l, and the rate of clicks at k.
+    """Pairs shown at two positions: query, positions k ≠ l, and click rate at k of each (document, k, l).
 
-    Where sessions weigh by their age, rates are weighted means, and a document whose impressions count less on average
-    counts less: by n_k n_l / (n_k + n_l) of the weights as a part of that of the numbers, which is the same at k and l.
+    With weighted sessions, rates are weighted means, and each document has a weight: n_k n_l / (n_k + n_l) of the
+    weights, divided by that of the counts. It is the same at k and l.
     """
 
     query: IntArray
@@ -113,7 +113,7 @@ class _Harvest(NamedTuple):
         pair, position = cell // depth, cell % depth
         begins = np.searchsorted(pair, np.arange(log.n_pairs + 1))
         sizes = np.diff(begins)
-        several = np.repeat(sizes, sizes)  # of each cell, the places of its pair
+        several = np.repeat(sizes, sizes)  # number of positions of each cell's pair
         first = np.repeat(np.arange(len(cell)), several)
         second = np.repeat(begins[:-1], sizes)[first] + positions_within(several)
         both = first != second
@@ -123,7 +123,7 @@ class _Harvest(NamedTuple):
 
 
 def graph(log: ClickLog) -> Graph:
-    """The positions of a log, joined where a document of a query was shown at both.
+    """Return the graph of the positions of a log, with an edge if a document of a query was shown at both.
 
     >>> log = ClickLog.from_columns(["q", "q", "q", "q", "r"], ["a", "b", "b", "a", "c"], [1, 2, 1, 2, 3], [0] * 5)
     >>> graph(log).components
@@ -148,21 +148,21 @@ def _graph(harvest: _Harvest, depth: int) -> Graph:
 
 @dataclass(frozen=True, repr=False)
 class Propensities(Record):
-    """P(look at position k) / P(look at the first).
+    """P(examined at position k) / P(examined at the first position).
 
     Attributes:
-        values: the propensity of each position, from the first on; NaN if the log cannot tell.
-        intervals: their intervals, over queries.
-        identified: whether the log can tell each of them.
-        graph: which positions can be compared, and so why the log can tell.
-        method: the method that estimated them.
+        values: propensity of each position, from the first on; NaN if unidentified.
+        intervals: confidence intervals, over queries.
+        identified: whether the log identifies each value.
+        graph: which positions share documents.
+        method: method of estimation.
         confidence: confidence level of the intervals.
         n_resamples: how often queries were drawn again for the intervals.
         offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
             value is then what the click would be worth at the first position.
         offset_intervals: intervals of the offsets.
-        ranker: the ranker that learned what documents are worth, if the method trains one.
-        recency: how sessions were weighed by their age; None if all count alike.
+        ranker: ranker that learned the relevance, if the method trains one.
+        recency: weights of the sessions by age, or None if all weights are 1.
     """
 
     values: FloatArray
@@ -186,13 +186,13 @@ class Propensities(Record):
         return {"position": list(range(1, len(self.values) + 1)), **numbers, "identified": self.identified.tolist()}
 
     def plot(self) -> Picture:
-        """A mark with its interval for each position that the log tells."""
+        """Plot each identified propensity with its interval."""
         (low, high), places = self.intervals, np.flatnonzero(self.identified & np.isfinite(self.values))
         if not len(places):
-            raise DataError("There is nothing to draw: the log says nothing about propensities.")
+            raise DataError("There is nothing to plot: the log identifies no propensities.")
         box, depth = Box(44, 10, WIDTH - 12, 190), len(self.values)
         x = Scale(1, max(2, depth), box.left + 8, box.right - 8)
-        most = 1.5 * float(np.nanmax(self.values[places]))  # intervals beyond it, or without an end, end there
+        most = 1.5 * float(np.nanmax(self.values[places]))  # longer intervals are cut off here
         y = Scale(0, max(1.0, min(most, float(np.nanmax(high[places], initial=0.0)))), box.bottom, box.top)
         x_ticks = [(v, words) for v, words in marked_ticks(1, x.high, min(10, depth)) if v == int(v)]
         drawn = [axes(box, x, y, x_ticks, marked_ticks(0, y.high, 5), "position")]
@@ -207,13 +207,13 @@ class Propensities(Record):
         return Picture("Propensity by position, with intervals", 230, *drawn)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the propensities as values that JSON can hold; an unidentified number is None."""
+        """Return the propensities as JSON values; unidentified numbers are None."""
         facts = {"method": self.method, "summary": self.summary, "confidence": self.confidence}
         return {**facts, "recency": to_json(self.recency), "positions": json_rows(self._columns())}
 
     @property
     def summary(self) -> str:
-        """How they were found, and what the log cannot tell."""
+        """The method, and the positions that the log does not identify."""
         return " ".join(self._sentences())
 
     def _sentences(self) -> list[str]:
@@ -222,18 +222,16 @@ class Propensities(Record):
         if self.recency is not None:
             heading = f"{heading} {self.recency}"
         if np.isnan(self.values[self.identified]).any():
-            words = (
-                "No document that was also shown elsewhere was clicked at the first position, so there is nothing to "
-            )
-            return [heading, f"{words}compare others with."]
+            words = "No document that was also shown elsewhere was clicked at the first position, so no other position can "
+            return [heading, f"{words}be compared with it."]
         if not lost:
             return [heading]
         if not np.isnan(self.values).any():
             return [heading, assumed(self.method, lost)]
         words = (
-            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first, so the "
-            "log cannot say how likely users look there. Show some documents at other positions: swap neighbors, or "
-            "shuffle the top in a share of the sessions."
+            f"No document connects {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first, so "
+            "the log does not identify how likely users examine them. Show some documents at other positions: swap "
+            "neighbors, or shuffle the top in some sessions."
         )
         return [heading, words]
 
@@ -253,25 +251,26 @@ def _cells(k: int, values: FloatArray, intervals: Interval[FloatArray]) -> tuple
 
 
 def assumed(method: str, lost: Sequence[str]) -> str:
-    """What a method that learns from features takes for granted where nothing joins positions."""
+    """Return a warning for positions that are identified only by the form of a ranker."""
     several = len(lost) > 1
     return (
-        f"No document and no feature vector joins {'positions' if several else 'position'} {', '.join(lost)} to the "
-        f"first: what {method} says of {'them' if several else 'it'} rests on the ranker alone, which must be right "
-        f"about documents that were never shown there. {SWAP}"
+        f"No document and no feature vector connects {'positions' if several else 'position'} {', '.join(lost)} to the "
+        f"first, so the estimate of {method} for {'them' if several else 'it'} rests on the ranker alone, which must "
+        f"be right about documents that were never shown there. {SWAP}"
     )
 
 
 def harvested(
     log: ClickLog, method: str = "all-pairs", *, n_resamples: int = 200, confidence: float = 0.95, seed: int = 0
 ) -> Propensities:
-    """Propensities from documents that stood at several positions, with intervals by drawing queries again.
+    """Estimate propensities from documents that were shown at several positions, with bootstrap intervals over
+    queries.
 
-    ``all-pairs`` uses every two positions that share documents (Agarwal and others, 2019), ``pivot`` those with the
-    first, ``chain`` neighbors; ``randomization`` compares the rates of clicks of sessions whose lists were shuffled
-    (those that the column ``explored`` marks; without one all, which warns where they do not look shuffled).
-    They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
-    that take turns whatever the user, swaps and shuffles by lot.
+    ``all-pairs`` uses all pairs of positions that share documents (Agarwal et al., 2019), ``pivot`` the pairs with the
+    first position, ``chain`` neighboring positions. ``randomization`` compares the click rates of sessions with
+    shuffled lists: those that the column ``explored`` marks, or all sessions, with a warning if they do not look
+    shuffled. The estimates are unbiased if the position of a document, given the query, is independent of its
+    relevance, as with alternating rankers, random swaps and shuffles.
     """
     check_whole("n_resamples", n_resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
@@ -285,7 +284,7 @@ def harvested(
 
 
 class PropensityEstimator(NamedTuple):
-    """A log made ready for a method, which gives propensities for how often each query counts."""
+    """A log prepared for a method, and a function from query weights to propensities."""
 
     log: ClickLog
     estimate: Callable[[FloatArray], FloatArray]
@@ -294,7 +293,7 @@ class PropensityEstimator(NamedTuple):
 
 
 def prepared(log: ClickLog, method: str) -> PropensityEstimator:
-    """Make a log ready for a method; ``randomization`` only uses the sessions that were shuffled."""
+    """Prepare a log for a method; ``randomization`` only uses shuffled sessions."""
     if method not in HARVESTED:
         raise UnknownNameError("method of propensities", method, HARVESTED)
     check_log(log)
@@ -313,16 +312,16 @@ def prepared(log: ClickLog, method: str) -> PropensityEstimator:
         identified = shown & (marked | of_log.identified)
         if identified[1:].any() and _keeps_its_places(log):
             warn_user(
-                "Documents stand at the same positions again and again, so not all lists of this log were shuffled, "
-                "and click rates also depend on what the documents are worth. Mark the shuffled sessions in a column "
-                "'explored', or use the method all-pairs, which suits lists whose neighbors were swapped.",
+                "Documents return to the same positions, so not all lists of this log were shuffled, and click rates "
+                "also depend on relevance. Mark the shuffled sessions in a column 'explored', or use the method "
+                "all-pairs, which suits lists whose neighbors were swapped.",
                 UnidentifiedWarning,
             )
     return PropensityEstimator(log, partial(_ESTIMATES[method], log, harvest), of_log, identified)
 
 
 def shuffled(log: ClickLog) -> ClickLog:
-    """The sessions that the column ``explored`` marks."""
+    """Return the sessions that the column ``explored`` marks."""
     explored = is_explored(log)
     if not explored.any():
         raise DataError("No session of the log was shuffled: its column 'explored' is false everywhere.")
@@ -335,20 +334,20 @@ def is_explored(log: ClickLog) -> npt.NDArray[np.bool_]:
 
 
 def refuse_one_order(log: ClickLog, identified: npt.NDArray[np.bool_]) -> None:
-    """Refuse a log whose documents join no positions."""
+    """Raise an error if no document connects positions."""
     if log.depth > 1 and not identified[1:].any():
         raise UnidentifiedError(
-            "No document of the log was shown at two positions, as happens when a single ranker shows its list: the "
-            "log cannot say how likely users look at a position.",
+            "No document of the log was shown at two positions, as with a single ranker, so the log does not identify "
+            "how likely users examine a position.",
             remedy=TELL,
         )
 
 
 def _keeps_its_places(log: ClickLog) -> bool:
-    """Whether documents stand where they stood before more often than shuffled lists would have it.
+    """Return whether documents return to the same positions more often than in shuffled lists.
 
-    With u a document's place in its list less the middle, (Σu)² of a document's impressions is Σu² in expectation where
-    places are drawn by lot. Of each query the excess is summed; queries are independent.
+    With u the rank of a document minus the middle of its list, (Σu)² over the impressions of a document has the
+    expectation Σu² in shuffled lists. The test sums the excess by query, because queries are independent.
     """
     sizes = np.diff(log.offsets)
     u = log.sessions.positions_in_query - np.repeat((sizes - 1) / 2, sizes)
@@ -358,7 +357,7 @@ def _keeps_its_places(log: ClickLog) -> bool:
 
 
 def _rates(harvest: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
-    """Return for every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
+    """Return the weighted sums of click rates at the first position of each pair of positions, and of documents."""
     key, weight = harvest.here * depth + harvest.there, weights[harvest.query] * harvest.weight
     clicks, shown = sums(key, weight * harvest.rate, depth**2), sums(key, weight, depth**2)
     return clicks.reshape(depth, depth), shown.reshape(depth, depth)
@@ -389,9 +388,10 @@ def _randomized(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatA
 
 
 def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
-    """Every two positions are one document, shown so often at both: the position-based model of these documents.
+    """Fit the position-based model with one document for each pair of positions.
 
-    A position without a click is 0 and not what the prior makes of it; nothing is known relative to such a first one.
+    A position without clicks gets 0 instead of a value from the prior. If the first position has no clicks, nothing is
+    identified.
     """
     clicks, shown = _rates(harvest, weights, log.depth)
     first, second = np.nonzero(np.triu(shown, 1))
@@ -415,23 +415,23 @@ def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatAr
     return np.asarray(np.where(joined == joined[0], values, np.nan))
 
 
-# ---- the likelihood of where clicks fell, given the clicks on each document ----
+# ---- the conditional likelihood of click positions ----
 
 
 def check_compared(log: ClickLog) -> None:
-    """Refuse a log with more positions than can be compared with each other."""
+    """Raise an error if a log has too many positions to compare all pairs."""
     if log.depth > MAX_COMPARED_POSITIONS:
         raise DataError(
             f"The log shows position {log.depth:,}, but at most {MAX_COMPARED_POSITIONS:,} positions can be compared, "
             "because the comparison stores a number for every pair of positions.",
             remedy=Remedy(
-                f"log.top({MAX_COMPARED_POSITIONS}) keeps the first ones.", "Leave out the rows of lower positions."
+                f"log.top({MAX_COMPARED_POSITIONS}) keeps the first ones.", "Drop the rows of lower positions."
             ),
         )
 
 
 def components(joined: Any) -> npt.NDArray[np.int32]:
-    """For each position, the number of its component; `joined` is above 0 where two positions are joined."""
+    """Return the connected component of each position, from a matrix that is positive for connected positions."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -446,22 +446,21 @@ def relative_examinations(
     n_places: int,
     prior: float,
 ) -> tuple[FloatArray, bool]:
-    """The examination of each place, relative to the first, and whether the steps came to rest.
+    """Return the examination of each place relative to the first, and whether the optimization converged.
 
-    Of C clicks on a document that was shown n_k times at position k, C n_k θ_k / Σ n_j θ_j are expected at k, however
-    much the document attracts. That holds for one impression a document as for thousands, so the θ that balance these
-    sums have none of the bias of a fit that must also learn an attraction for each document. They maximize the
-    likelihood of where clicks fell, given how many there were of each document, as if clicks were Poisson; it is
-    concave in log θ.
+    If a document with C clicks was shown n_k times at position k, the expected clicks there are C n_k θ_k / Σ n_j θ_j,
+    whatever its attraction. The θ that match these sums have no small-sample bias, unlike a fit with an attraction for
+    each document. They maximize the conditional likelihood of the positions of clicks given their number for each
+    document, with Poisson clicks, which is concave in log θ.
 
     Args:
-        begins: where the cells of each document begin, and the end.
-        place: the place of each cell.
+        begins: index of the first cell of each document, and the number of cells.
+        place: place of each cell.
         shown: impressions of the document at the place.
         clicked: clicks among them.
         n_places: number of places.
-        prior: clicks at each place on a document more, which was shown once at each: it keeps places apart from 0 and
-            joined to each other.
+        prior: clicks at each place on an additional document that was shown once everywhere. They keep estimates above
+            0 and all places connected.
 
     >>> begins, place = np.array([0, 2, 4]), np.array([0, 1, 0, 1], dtype=np.int32)
     >>> shown, clicked = np.array([8.0, 8, 3, 6]), np.array([4.0, 2, 1, 1])
@@ -471,7 +470,7 @@ def relative_examinations(
     from scipy.sparse import csr_matrix
 
     every = np.arange(n_places, dtype=np.int32)
-    shape = (len(begins), n_places)  # the last row is the document of the prior
+    shape = (len(begins), n_places)  # the last row is the prior document
     pointers = np.append(begins, begins[-1] + n_places)
     times = csr_matrix((np.append(shown, np.ones(n_places)), np.append(place, every), pointers), shape=shape)
     clicks = csr_matrix((np.append(clicked, np.full(n_places, prior)), times.indices, pointers), shape=shape)
@@ -489,7 +488,7 @@ def relative_examinations(
         gradient = of_place - shares.T @ of_document
         weighed = shares.multiply(of_document[:, None])
         curvature = np.diag(shares.T @ of_document) - (shares.T @ weighed).toarray()
-        step = np.zeros(n_places)  # the first stays, since only ratios are in the clicks
+        step = np.zeros(n_places)  # the first is fixed, since only ratios are identified
         step[1:] = np.linalg.solve(curvature[1:, 1:], gradient[1:])
         step *= min(1.0, _MAX_STEP / max(float(np.abs(step).max()), 1e-300))
         while (raised := value(log_theta + step)) < reached - 1e-12 * abs(reached):
@@ -503,10 +502,10 @@ def relative_examinations(
 
 
 def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
-    """The variance of the logarithms of a curve that clicks alone make, were all documents what they are.
+    """Return the variance of the log propensities that clicks alone cause, with fixed documents.
 
-    It is the inverse of the information of where the clicks of each document fell (`relative_examinations`), at the
-    curve itself: a curve that runs away because nothing holds it has none, however much its draws agree.
+    It is the inverse Fisher information of the conditional likelihood (`relative_examinations`) at the curve. A
+    diverging estimate has almost no information, however similar its bootstrap samples are.
     """
     from scipy.sparse import csr_matrix
 

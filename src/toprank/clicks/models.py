@@ -382,8 +382,8 @@ def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
     """Raise an error if the log has positions beyond those of the fit."""
     if log.depth > known:
         raise DataError(
-            f"The log shows position {log.depth}, but this {type(model).__name__} was fitted to {known} positions. Fit it to longer "
-            "lists."
+            f"The log shows position {log.depth}, but this {type(model).__name__} covers {known} positions. Fit it to "
+            "longer lists."
         )
 
 

@@ -1,9 +1,10 @@
-"""Trees with a term for each position inside the loss, which is dropped where they score.
+"""Trees trained with a position bias in the loss, which is omitted when they predict.
 
-Clicks of a document at a position are as many as it was shown there × e^{f(x)} × e^{b_k}: what it is worth, and how
-likely the position is looked at. Given the clicks of a query, they fall on its documents and positions as a softmax of
-log(shown) + f + b, whose likelihood trees and biases b climb together: a damped Newton step of b after each tree. No
-propensities are needed; but as for them, documents must have stood at several positions, or features must tell as much.
+The expected clicks of a document at a position are its impressions there × e^{f(x)} × e^{b_k}, with relevance f and
+position bias b_k. Given the number of clicks of a query, their distribution over its documents and positions is the
+softmax of log(shown) + f + b. Trees f and biases b maximize its likelihood together: a damped Newton step of b follows
+each tree. No propensities are needed, but documents (or feature vectors) must have been shown at several positions, as
+for estimating propensities.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from toprank.data.queries import Queries
 from toprank.losses.base import Block, BlockResult, BoundLoss, Judgments, Loss, Requested, Traits
 from toprank.losses.softmax import SoftmaxBound
 
-_NEWTON_DAMPING = 0.3  # of a Newton step of all biases at once, which know nothing of each other
+_NEWTON_DAMPING = 0.3  # of a simultaneous Newton step of all biases, which ignores their interactions
 
 
 @dataclass(frozen=True)
 class PositionCells:
-    """Documents at positions: of each cell its position, how often it was shown; and the data of the cells.
+    """Documents at positions: the position and impressions of each cell, and the data of the cells.
 
-    Copies share the biases, so that what a copy of the loss learns is known here.
+    Copies share the biases, so the biases learned by a copy of the loss are available here.
     """
 
     position: IntArray
@@ -43,7 +44,7 @@ class PositionCells:
 
     @classmethod
     def from_evidence(cls, evidence: Evidence) -> PositionCells:
-        """The cells of a log; their labels are the clicks, on the scale of one a query."""
+        """Return the cells of a log, labeled with clicks that are scaled to a mean of one per query."""
         data, cells, depth = evidence.data, evidence.cells, evidence.depth
         known = cells.row >= 0
         keys, (shown, clicks) = sums_by(
@@ -62,7 +63,7 @@ class PositionCells:
 
 @dataclass(frozen=True)
 class PositionSoftmax(Loss):
-    """Multicategory of the scores + log(shown) + the bias of the position."""
+    """`Multicategory` of scores + log(shown) + position bias."""
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
 

@@ -1,8 +1,9 @@
-"""Users who trust what stands above: P(click) = α_k R + β_k, fitted by expectation and maximization.
+"""The model with trust bias, P(click) = α_k R + β_k, fitted by expectation-maximization.
 
-A log tells α and β up to one scale and one shift: relevances R' = aR + b with α/a and β - αb/a are the same clicks. So
-relevance is counted as what it is at the first position, P(click there): its α is 1 and its β is 0, and (click - β_k) /
-α_k is right for it at every position. β_k may then be below 0: users click there less on bad documents than at the top.
+A log identifies α and β up to one scale and one shift: relevances R' = aR + b with α/a and β - αb/a predict the same
+clicks. Relevance is therefore defined as P(click) at the first position, where α is 1 and β is 0, and (click - β_k) /
+α_k is an unbiased estimate of it at every position. β_k can be negative: users then click on poor documents less often
+there than at the top.
 """
 
 from __future__ import annotations
@@ -15,16 +16,14 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.products import ProductCells
 from toprank.compute import FloatArray
 
-_CONVERGENCE_TOLERANCE = (
-    1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
-)
+_CONVERGENCE_TOLERANCE = 1e-3  # the fourth digit converges slowly and is below sampling error
 
 
 def affine(
     log: ClickLog, weights: FloatArray, prior: tuple[float, float], tolerance: float, max_iterations: int,
     start: FloatArray | None = None, learner: AttractionByFeatures | None = None,
 ) -> FittedPositions:  # fmt: skip
-    """The most likely α and β; each query counts as often as it weighs. A learner makes R of features."""
+    """Return the maximum-likelihood α and β with weighted queries; a learner models R by features."""
     cells, n, depth = ProductCells.from_log(log, log.position - 1, log.depth, weights), log.n_pairs, log.depth
     pair, place = np.repeat(np.arange(n), np.diff(cells.begins)), cells.place
     clicked, passed = cells.clicked, cells.shown - cells.clicked
@@ -33,7 +32,7 @@ def affine(
     def step(parameters: FloatArray) -> tuple[FloatArray, float]:
         liked, right, wrong = parameters[:n][pair], parameters[n : n + depth][place], parameters[n + depth :][place]
         click = right * liked + wrong * (1 - liked)
-        by_liking = clicked * right * liked / click  # clicks on what was relevant to the user
+        by_liking = clicked * right * liked / click  # clicks on relevant documents
         likes = by_liking + passed * (1 - right) * liked / (1 - click)
         value = product(clicked, np.log(click)) + product(passed, np.log1p(-click))
         if learner is None:
@@ -53,10 +52,12 @@ def affine(
         start = np.concatenate([likes, np.minimum(1.5 * rates, 0.95), 0.5 * rates])
 
     def read(parameters: FloatArray) -> FloatArray:
-        """Values and offsets. R may be stretched and moved at no price, so that α and β themselves never quite rest."""
+        """Return values and offsets, which are identified; α and β themselves are not, and need not converge."""
         right, wrong = parameters[n : n + depth], parameters[n + depth :]
         slope = right - wrong
-        values = slope / slope[0] if slope[0] else np.full(depth, np.nan)  # no click at the first tells of relevance
+        values = (
+            slope / slope[0] if slope[0] else np.full(depth, np.nan)
+        )  # clicks at the first position do not depend on relevance
         return np.concatenate([values, wrong - values * wrong[0]])
 
     limits = tolerance * log.n_impressions, max_iterations
