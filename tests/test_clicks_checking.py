@@ -191,7 +191,7 @@ def test_the_graph_is_told_whole():
     rows = [("q", "a", 1), ("q", "a", 2), ("q", "a", 2), ("q", "b", 2), ("q", "b", 1), ("q", "c", 3), ("q", "d", 4),
             ("q", "d", 6), ("q", "d", 6), ("r", "d", 5)]  # fmt: skip
     query, document, position = zip(*rows, strict=True)
-    log = ClickLog.of(query, document, position, [1] + [0] * 9, session=range(10))
+    log = ClickLog.from_columns(query, document, position, [1] + [0] * 9, session=range(10))
     report = check(log, n_resamples=5)
     told = report.to_dict()
     assert told["components"] == [[1, 2], [3], [4, 6], [5]]
@@ -205,7 +205,7 @@ def test_the_graph_is_told_whole():
 
 
 def test_many_edges_are_shown_in_part(data):
-    log = simulate(data, data.X[:, 0], PBM.known([1] * 12), 4_000, k=12, exploration=1.0)
+    log = simulate(data, data.X[:, 0], PBM.from_parameters([1] * 12), 4_000, k=12, exploration=1.0)
     report = check(log, n_resamples=2)
     assert len(report.graph.edges) == 12 * 11 / 2
     assert "Of 66 pairs, the table shows neighbors and pairs with the first position, down to position 10" in str(
@@ -286,7 +286,7 @@ def test_the_bound_behind_suspicion_holds():
 
 
 def test_wide_intervals_are_told(data):
-    log = simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.known(1 / np.arange(1, 6)), 150, k=5)
+    log = simulate(data, {"a": data.X[:, 0], "b": data.X[:, 1]}, PBM.from_parameters(1 / np.arange(1, 6)), 150, k=5)
     assert "wide-intervals" in codes(check(log, n_resamples=20))
 
 
@@ -295,7 +295,7 @@ def test_wide_intervals_are_told(data):
 
 def test_all_models_are_compared(data):
     enough = np.random.default_rng(0).beta(0.5, 0.5, data.n_documents)
-    log = simulate(data, data.X[:, 0], DBN.known(0.7), 6_000, k=5, exploration=0.5, satisfaction=enough)
+    log = simulate(data, data.X[:, 0], DBN.from_parameters(0.7), 6_000, k=5, exploration=0.5, satisfaction=enough)
     found = compare_models(log, [model(prior=rate_prior(log)) for model in MODELS.values()], n_resamples=20, seed=1)
     assert found.names[0] == "DBN"
     assert set(found.names) == set(MODELS)
@@ -465,8 +465,10 @@ def test_doubled_positions_are_refused_or_left_out(tmp_path):
     result = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv")])
     assert isinstance(result.exception, DataError)
     assert "1 session has several documents" in str(result.exception)
-    assert "--skip-doubled leaves them out" in str(result.exception)
-    printed = run("fit", tmp_path / "log.csv", "--skip-doubled", "--jackknife-groups", 2, "--holdout", 0.34, "-q")
+    assert "--drop-duplicate-positions drops them" in str(result.exception)
+    printed = run(
+        "fit", tmp_path / "log.csv", "--drop-duplicate-positions", "--jackknife-groups", 2, "--holdout", 0.34, "-q"
+    )
     assert "PBM of 3 sessions" in printed
 
 
@@ -524,13 +526,13 @@ def test_the_page_shows_curve_graph_and_models(files, log):
     assert "style=" not in page.partition("<body")[2]  # the page's own policy forbids it
     more = clicks_page(check(log, n_resamples=2), "log", None, ("more", "More", "", tag("p", "added")))
     assert "<p>added</p>" in more
-    one = clicks_page(check(ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), n_resamples=2), "log")
+    one = clicks_page(check(ClickLog.from_columns(["q"] * 2, ["a", "b"], [1, 2], [1, 0]), n_resamples=2), "log")
     assert "cannot be compared" in one
     assert "Propensities:" not in one  # there is no curve to explain
 
 
 def test_positions_that_nothing_joins_to_the_first_have_another_color():
-    log = ClickLog.of(["q"] * 4 + ["r"], [*"abba", "c"], [1, 2, 1, 2, 3], [1, 0, 1, 0, 1])
+    log = ClickLog.from_columns(["q"] * 4 + ["r"], [*"abba", "c"], [1, 2, 1, 2, 3], [1, 0, 1, 0, 1])
     page = clicks_page(check(log, n_resamples=2), "log")
     found = re.findall(r"<rect([^>]*)><title>position (\d): (not connected|connected) to the first", page)
     colors = {place: re.search(r"\bs\d\b", marks)[0] for marks, place, _ in found}
@@ -551,7 +553,7 @@ def test_thirty_positions_have_a_cell_for_each_two():
     sessions, depth = 200, 30
     documents = np.concatenate([rng.permutation(depth) for _ in range(sessions)]).astype(str)
     positions = np.tile(np.arange(1, depth + 1), sessions)
-    log = ClickLog.of(["q"] * len(positions), documents, positions, rng.random(len(positions)) < 0.3)
+    log = ClickLog.from_columns(["q"] * len(positions), documents, positions, rng.random(len(positions)) < 0.3)
     report = check(log, n_resamples=2)
     page = clicks_page(report, "log")
     rects = re.findall(r"<rect[^>]*>", page)

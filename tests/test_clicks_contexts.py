@@ -129,7 +129,7 @@ def test_each_device_has_its_curve_and_the_whole_has_neither(data):
 
 
 def test_scales_say_how_often_first_positions_are_clicked(data):
-    users = {"phone": PBM.known(0.4 * PHONE), "desktop": PBM.known(DESKTOP)}
+    users = {"phone": PBM.from_parameters(0.4 * PHONE), "desktop": PBM.from_parameters(DESKTOP)}
     found = propensities(shown(data, users, sessions=100_000), context="device", n_resamples=5)
     phone, desktop = found.scales[found.names.index("phone")], found.scales[found.names.index("desktop")]
     assert phone / desktop == pytest.approx(0.4, rel=0.05)
@@ -139,7 +139,7 @@ def test_scales_say_how_often_first_positions_are_clicked(data):
 
 
 def test_dealt_contexts_share_the_curve_of_the_whole(data):
-    found = propensities(dealt(shown(data, PBM.known(PHONE), 20_000), 3), context="device", n_resamples=50)
+    found = propensities(dealt(shown(data, PBM.from_parameters(PHONE), 20_000), 3), context="device", n_resamples=50)
     assert (np.abs(found.values / found.whole.values - 1)[:, 1:] <= 0.1).all()
     apart = [np.abs(np.log(np.concatenate([found.of("one"), found.of("two")]) / np.tile(PHONE, 2))).max()]
     assert apart[0] < 0.3
@@ -432,8 +432,8 @@ def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
 
 
 def test_cells_of_a_grid_are_found_again(data):
-    log = shown(data, PBM.known(CELLS), 60_000, context="column", layout=GRID)
-    assert log.doubled.all()
+    log = shown(data, PBM.from_parameters(CELLS), 60_000, context="column", layout=GRID)
+    assert log.has_duplicate_positions.all()
     found = propensities(log, context="column", n_resamples=10)
     assert found.layout.varies
     np.testing.assert_allclose(found.of("left"), PLACES["left"], rtol=0.08)
@@ -443,7 +443,7 @@ def test_cells_of_a_grid_are_found_again(data):
 
 def test_modules_need_not_have_all_positions(data):
     layout = [("ads", 1), ("main", 1), ("main", 2), ("main", 3)]
-    log = shown(data, PBM.known(CELLS), 40_000, context="module", layout=layout)
+    log = shown(data, PBM.from_parameters(CELLS), 40_000, context="module", layout=layout)
     found = propensities(log, context="module", n_resamples=5)
     assert found.to_frame("arrow").num_rows == 4
     assert np.isnan(found.of("ads")[1:]).all()
@@ -737,12 +737,12 @@ def test_the_doctor_says_that_a_column_changes_the_curve(data):
 
 
 def test_the_doctor_says_that_positions_of_modules_are_mixed_up(data):
-    log = shown(data, PBM.known(CELLS), 3_000, context="module", layout=GRID)
+    log = shown(data, PBM.from_parameters(CELLS), 3_000, context="module", layout=GRID)
     report = tr.clicks.check(log, n_resamples=10)
     (found,) = (one for one in report.findings if one.code == "mixed-positions")
     assert "In 3,000 of 3,000 sessions several documents stand at one position, one for each module" in str(found)
-    assert "doubled-positions" in codes(report)
-    assert "doubled-positions" not in codes(tr.clicks.check(log, context="module", n_resamples=10))
+    assert "duplicate-positions" in codes(report)
+    assert "duplicate-positions" not in codes(tr.clicks.check(log, context="module", n_resamples=10))
 
 
 def test_results_have_the_vocabulary_of_all(data):
@@ -763,7 +763,7 @@ def test_results_have_the_vocabulary_of_all(data):
 
 
 def test_a_position_without_a_click_is_not_infinitely_far_from_the_whole(data):
-    log = shown(data, {"phone": PBM.known([1, 0.5, 0, 0]), "desktop": PBM.known(DESKTOP)}, 10_000)
+    log = shown(data, {"phone": PBM.from_parameters([1, 0.5, 0, 0]), "desktop": PBM.from_parameters(DESKTOP)}, 10_000)
     found = propensities(log, context="device", n_resamples=20)
     phone = found.of("phone")
     assert (phone[2:] > 0).all()

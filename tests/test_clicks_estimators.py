@@ -251,7 +251,9 @@ def test_regression_em_is_what_another_optimizer_finds():
 
     data = world(0, 10)
     log = clicked(data, 2_000)
-    found = tr.clicks.propensities(log, "regression-em", data, linear, n_resamples=2, tolerance=1e-10, max_steps=2_000)
+    found = tr.clicks.propensities(
+        log, "regression-em", data, linear, n_resamples=2, tolerance=1e-10, max_iterations=2_000
+    )
     X = np.column_stack([data.X, np.ones(data.n_documents)])[log.pair]
 
     def loss(weights):
@@ -382,7 +384,7 @@ def test_a_logger_that_is_right_hides_the_positions_from_a_ranker_that_is_not():
 def test_users_who_read_from_the_top_have_no_positions_of_their_own():
     """Of users of the dynamic Bayesian network no propensities are right, and the held-out sessions tell."""
     data = world()
-    log = clicked(data, 10_000, model=DBN.known(0.8))
+    log = clicked(data, 10_000, model=DBN.from_parameters(0.8))
     found = tr.clicks.compare_models(log, [PBM(), DBN()], n_resamples=200)
     assert found.names[0] == "DBN"
     assert found.gains[0] > found.gains[found.names.index("PBM")]
@@ -394,7 +396,7 @@ def test_feature_vectors_join_positions_that_documents_do_not():
     )
     rng = np.random.default_rng(0)
     rows = np.tile([["q", "a", 1], ["q", "b", 2], ["r", "c", 1], ["r", "d", 2]], (200, 1))
-    log = ClickLog.of(rows[:, 0], rows[:, 1], rows[:, 2].astype(int), rng.random(800) < 0.4)
+    log = ClickLog.from_columns(rows[:, 0], rows[:, 1], rows[:, 2].astype(int), rng.random(800) < 0.4)
     assert not harvested(log, n_resamples=2).identified[1]
     found = tr.clicks.propensities(log, "regression-em", data, linear, n_resamples=2)
     assert found.identified.all()
@@ -402,7 +404,7 @@ def test_feature_vectors_join_positions_that_documents_do_not():
 
 
 def test_trust_needs_two_documents_between_positions():
-    one = ClickLog.of(["q"] * 4, list("abac"), [1, 2, 2, 1], [1, 0, 1, 0], session=[0, 0, 1, 1])
+    one = ClickLog.from_columns(["q"] * 4, list("abac"), [1, 2, 2, 1], [1, 0, 1, 0], session=[0, 0, 1, 1])
     found = tr.clicks.propensities(one, "trust", n_resamples=2)
     assert found.identified.tolist() == [True, False]
     assert np.isnan(found.values[1])

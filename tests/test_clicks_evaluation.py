@@ -18,7 +18,7 @@ from toprank.clicks.corrections import Correction, data_queries, preferences
 from toprank.clicks.evaluation import LowEffectiveSampleSizeWarning, evaluate
 from toprank.clicks.evidence import bind
 from toprank.clicks.interleaved import analyze_interleaving, interleave
-from toprank.clicks.log import left_out_in_turn, named
+from toprank.clicks.log import jackknife_groups, named
 from toprank.clicks.policies import Metric, ranks_of
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
@@ -120,7 +120,7 @@ def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
     found = evaluate(data.X[:, 1], log, data, "clicks@4")
     assert n_swapped / 3 < found.informing_lists < 2 * n_swapped / 3  # each swap is of two of four positions
     assert found.to_dict()["informing_lists"] == found.informing_lists
-    few = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.01, way="neighbors")
+    few = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.01, exploration_method="neighbors")
     with pytest.warns(LowEffectiveSampleSizeWarning, match="lists inform the propensities"):
         assert "neither the estimates nor their intervals" in str(evaluate(data.X[:, 1], few, data, "clicks@4"))
     given = evaluate(data.X[:, 1], log, data, "clicks@4", propensities=THETA)
@@ -142,12 +142,12 @@ def test_only_shuffled_lists_inform_propensities_by_randomization(context):
         log = clicked(data, liked, turns, 4_000, exploration=0.01, context="module", layout=layout)
     shuffled = log.columns["explored"][log.offsets[:-1]]
     options = {"propensities": "randomization", "context": context}
-    with pytest.warns(SmallSampleWarning, match="lists inform the propensities"):
+    with pytest.warns(LowEffectiveSampleSizeWarning, match="lists inform the propensities"):
         found = evaluate(data.X[:, 1], log, data, "clicks@4", estimator="snips", **options)
     assert found.informing_lists < 0.5 * shuffled.sum()
     twice = log.select(np.concatenate([np.arange(log.n_sessions), np.flatnonzero(shuffled)]))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SmallSampleWarning)
+        warnings.simplefilter("ignore", LowEffectiveSampleSizeWarning)
         more = evaluate(data.X[:, 1], twice, data, "clicks@4", estimator="snips", **options)
     assert more.informing_lists == pytest.approx(2 * found.informing_lists, rel=0.02)
 
@@ -340,7 +340,7 @@ def test_the_test_of_interleaving_is_over_queries():
     rows = [(query, document, place, int(document == side)) for query, side in lists
             for place, document in ((1, "a"), (2, "b"))]  # fmt: skip
     query, team, place, click = (np.array(column) for column in zip(*rows, strict=True))
-    log = ClickLog.of(query, team, place, click, np.repeat(np.arange(len(lists)), 2), team=team)
+    log = ClickLog.from_columns(query, team, place, click, np.repeat(np.arange(len(lists)), 2), team=team)
     found = analyze_interleaving(log)
     assert (found.wins, found.losses) == (8, 3)
     assert found.p == tr.significance.randomization_test([5, 2, -2]).p > 0.05
@@ -438,7 +438,7 @@ def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
 
 def test_an_estimate_without_clicks_says_so():
     data = tr.synthetic(n_queries=20, seed=0)
-    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=100, k=2)
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters([1, 0.5]), sessions=100, k=2)
     with pytest.warns(tr.clicks.LowEffectiveSampleSizeWarning, match="because nothing that counts was clicked"):
         tr.clicks.evaluate(data.X[:, 0], replace(log, clicks=log.clicks & False), data, propensities=[1, 0.5])
 
@@ -448,7 +448,7 @@ def test_an_estimate_that_no_impression_supports_says_so():
     data = tr.synthetic(n_queries=40, n_documents=(10, 10), n_features=3, seed=0)
     logger = data.X[:, 0].astype(np.float64)
     theta = 1 / np.arange(1, 4)
-    log = tr.clicks.simulate(data, logger, PBM.known(theta), 2_000, k=3, exploration=0.2, seed=1)
+    log = tr.clicks.simulate(data, logger, PBM.from_parameters(theta), 2_000, k=3, exploration=0.2, seed=1)
     with pytest.warns(
         LowEffectiveSampleSizeWarning, match=r"dcg@3 rests on the regression alone: nothing that the ranker"
     ):

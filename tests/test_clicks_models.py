@@ -507,7 +507,8 @@ def one_order(n=400, depth=3):
 def test_positions_that_no_document_joins_are_told_and_may_be_anything(model):
     log = one_order()
     with pytest.warns(
-        UnidentifiedWarning, match=rf"No document connects positions 2, 3 to the first, so the estimate of {model.__name__}"
+        UnidentifiedWarning,
+        match=rf"No document connects positions 2, 3 to the first, so the estimate of {model.__name__}",
     ):
         fitted = model().fit(log)
     looked = fitted.identified_ if model is PBM else fitted.identified_[:, 0]

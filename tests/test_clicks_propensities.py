@@ -111,7 +111,7 @@ def test_lists_that_nothing_says_were_shuffled_are_looked_at(data):
     np.testing.assert_array_equal(*found)
     with pytest.warns(UnidentifiedWarning, match=r"not all lists of this log were shuffled.* column 'explored'"):
         harvested(replace(turns(data, 4_000), columns={}), "randomization", n_resamples=2)
-    alone = replace(simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4), columns={})
+    alone = replace(simulate(data, data.X[:, 0], PBM.from_parameters(TRUTH), 500, k=4), columns={})
     one = harvested(alone, "randomization", n_resamples=2)
     assert one.identified.tolist() == [True, False, False, False]
     assert np.isnan(one.values[1:]).all()
@@ -133,7 +133,7 @@ def turns_of_two(data, seed, **options):
 
 
 def test_one_deterministic_ranker_tells_nothing(data):
-    log = simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4)
+    log = simulate(data, data.X[:, 0], PBM.from_parameters(TRUTH), 500, k=4)
     found = harvested(log, n_resamples=5)
     assert found.identified.tolist() == [True, False, False, False]
     assert np.isnan(found.values[1:]).all()

@@ -22,7 +22,7 @@ from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.evidence import bind
 from toprank.clicks.launch_result import DO_NOT_LAUNCH, LAUNCH, UNDECIDED
-from toprank.clicks.log import left_out_in_turn
+from toprank.clicks.log import jackknife_groups
 from toprank.clicks.policies import ranks_of
 from toprank.clicks.recency import latest, recent, span_of, times_of, weights_by_age
 from toprank.clicks.training_overlap import TrainingOverlap

@@ -232,7 +232,7 @@ def test_few_units_say_nothing_and_logs_that_are_none_are_refused():
     with pytest.raises(UnknownNameError, match="arm"):
         ab_test(split(40, 0.5), arms=["new", "odl"])
     with pytest.raises(DataError, match="no column 'arm'"):
-        ab_test(tr.clicks.ClickLog.of(["q"], ["a"], [1], [1]))
+        ab_test(tr.clicks.ClickLog.from_columns(["q"], ["a"], [1], [1]))
 
 
 def of_arm(name, n, share=0.05):

@@ -367,7 +367,9 @@ def test_safe_training_does_bounded_harm_where_the_propensities_are_wrong(within
 def test_safe_training_learns_where_the_propensities_are_right():
     data, _ = little(n_queries=60, m=5, seed=4)
     liked = 1 / (1 + np.exp(-2 * data.X[:, 1]))  # the logger is wrong
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 20_000, k=5, relevance=liked, exploration=0.2)
+    log = tr.clicks.simulate(
+        data, data.X[:, 0], PBM.from_parameters(THETA), 20_000, k=5, relevance=liked, exploration=0.2
+    )
     found = [dcg_of(train(LinearRanker(LambdaRank()), log, data, "safe", THETA,
     max_exposure_ratio=within).ranker.predict(data),
                     data, liked) for within in (1.05, 3.0)]  # fmt: skip

@@ -181,7 +181,7 @@ def check(
     check_log(log)
     check_whole("n_resamples", n_resamples, 2)
     check_number("target_width", target_width, above=0)
-    shallow = log.top(COMPARED) if log.depth > COMPARED else log
+    shallow = log.top(MAX_COMPARED_POSITIONS) if log.depth > MAX_COMPARED_POSITIONS else log
     estimate = harvested(shallow, n_resamples=n_resamples, seed=seed) if log.clicks.any() else None
     positions = graph(shallow) if estimate is None else estimate.graph
     estimate = estimate if positions.edges else None
@@ -217,7 +217,7 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, target_width: 
         if len(rates) < 2 or not (rates > 0).all():
             return None
         steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
-        return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / target_width) ** 2)
+        return round((len(rates) - 1) / _SWAP_RATE * float(steps.sum()) * (2 * _Z_95 / target_width) ** 2)
     low, high = estimate.intervals
     with np.errstate(invalid="ignore", divide="ignore"):
         wider = ((high - low) / (target_width * estimate.values))[estimate.identified]
@@ -257,8 +257,8 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, ta
         remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
         if needed:
             remedy += (
-                f" With neighbors swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
-                f"propensities narrower than {target_width:.0%} of them."
+                f" With neighbors swapped in {_SWAP_RATE:.0%} of the lists, about {needed:,} sessions make intervals "
+                f"of propensities narrower than {target_width:.0%} of them."
             )
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
     else:
@@ -287,7 +287,7 @@ def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) ->
     if count:
         ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
-        part = "half" if target_width == _WIDE else f"{target_width:.0%}"
+        part = "half" if target_width == _MAX_RELATIVE_WIDTH else f"{target_width:.0%}"
         sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
         needed = sessions_needed(log, estimate, target_width)
         more = f" About {needed:,} sessions like these would be enough." if needed else ""

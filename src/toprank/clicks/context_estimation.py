@@ -81,8 +81,8 @@ def curves_by_context(
     """Return the curves of a log's contexts; a part of a log uses the shrinkage of `like`."""
     _check_method(method)
     if like is None or like.layout is None or like.shrunk is None:
-        # Cells are not shrunk: their intervals, which are not used here, take as few draws as possible.
-        draws = 2 if contexts_of(log, context).varies else _SHRINKAGE_DRAWS
+        # Cells are not shrunk, and their intervals are not used, so they need the fewest draws.
+        draws = 2 if contexts_of(log, context).varies else _N_SHRINKAGE_RESAMPLES
         by_value = by_context(log, context, method, n_resamples=draws, tested=False)
         refuse_one_order(log, by_value.whole.identified)
         return by_value.curves(least)
@@ -174,7 +174,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Re
     ready = _Prepared.from_log(log, contexts, method)
     log, number = ready.whole.log, ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))
-    draws = [ready.estimate(weights) for weights in redrawn(log, resampling.n_resamples, resampling.seed)]
+    draws = [ready.estimate(weights) for weights in bootstrap_weights(log, resampling.n_resamples, resampling.seed)]
     wholes = np.array([curve for curve, _ in draws])
     deviations = np.array([_deviations(*draw) for draw in draws])
     queries = np.zeros(ready.shape[0], np.int64)

@@ -44,8 +44,8 @@ class ContextPropensities(Record):
         variance: prior variance of the deviations of each context from the whole log.
         method: method of estimation.
         confidence: confidence level of the intervals.
-        n_resamples: how often queries were drawn again for the intervals.
-        recency: how sessions were weighed by their age; None if all count alike.
+        resamples: number of bootstrap samples.
+        recency: weights of the sessions by age, or None if all weights are 1.
     """
 
     layout: ContextCells

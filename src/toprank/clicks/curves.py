@@ -148,7 +148,7 @@ def contradiction(curves: PropensityCurves, log: ClickLog, seed: int = 0) -> str
         )
         if not far.any():  # a bootstrap would find no difference either
             return ""
-        low, high = harvested(part, n_resamples=_DRAWS, confidence=1 - level, seed=seed).intervals
+        low, high = harvested(part, n_resamples=_N_RESAMPLES, confidence=1 - level, seed=seed).intervals
     places = np.flatnonzero(far & ((claimed < low) | (claimed > high))).tolist()
     if not places:
         return ""

@@ -220,7 +220,7 @@ class _Fit(NamedTuple):
         """Return propensities and offsets, with intervals from a bootstrap of the queries."""
         log, n = self.log, len(np.unique(self.log.session_query))
         draws = [
-            self.estimate(weights, best.at) for weights in redrawn(log, n_resamples, seed)
+            self.estimate(weights, best.at) for weights in bootstrap_weights(log, n_resamples, seed)
         ]  # close to where they end
         unknown = np.where(self.identified | (best.offsets is None), 0.0, np.nan)
 

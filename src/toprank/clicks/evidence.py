@@ -292,7 +292,8 @@ class Evidence:
         keys, (known,) = sums_by(_cell_keys(log, self.source), np.repeat(weight, np.diff(log.offsets)))
         n_contexts = max(len(self._origin.context_names), 1)
         own = (cells.pair * np.int64(n_contexts) + cells.context) * log.depth + cells.position - 1
-        return known[np.searchsorted(keys, own)] * weight.sum() / max(float(weight @ weight), 1e-300)
+        share = float(weight.sum()) / max(float(weight @ weight), 1e-300)
+        return np.asarray(known[np.searchsorted(keys, own)] * share)
 
     # ---- answers ----
 

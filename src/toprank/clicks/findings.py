@@ -87,8 +87,9 @@ def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
     """Positions that are doubled or missing, and documents that are repeated."""
     if not told_apart:
         yield from _some_sessions(
-            log, log.doubled, "doubled-positions", "problem", "has|have several documents at one position",
-            join_parts("Models refuse them:", WITHOUT_DOUBLED),
+            log, log.has_duplicate_positions, "duplicate-positions", "problem",
+            "has|have several documents at one position",
+            join_parts("Models refuse them:", DROP_DUPLICATE_POSITIONS),
         )  # fmt: skip
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)

@@ -224,7 +224,8 @@ def analyze_interleaving(
         confidence: confidence level of the interval; the test is at 1 less it.
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
-    >>> log = ClickLog.of(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=["new", "old", "new", "old"])
+    >>> team = ["new", "old", "new", "old"]
+    >>> log = ClickLog.from_columns(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=team)
     >>> preferred = analyze_interleaving(log)
     >>> preferred.names, preferred.wins, preferred.losses
     (('new', 'old'), 2, 0)

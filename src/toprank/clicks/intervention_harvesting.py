@@ -222,7 +222,9 @@ class Propensities(Record):
         if self.recency is not None:
             heading = f"{heading} {self.recency}"
         if np.isnan(self.values[self.identified]).any():
-            words = "No document that was also shown elsewhere was clicked at the first position, so no other position can "
+            words = (
+                "No document that was also shown elsewhere was clicked at the first position, so no other position can "
+            )
             return [heading, f"{words}be compared with it."]
         if not lost:
             return [heading]
@@ -278,7 +280,7 @@ def harvested(
     log, identified = ready.log, ready.identified
     values = np.where(identified, ready.estimate(np.ones(log.n_queries)), np.nan)
     with held_warnings(ConvergenceWarning):  # a resample may join fewer positions; its interval gets wider
-        draws = [ready.estimate(weights) for weights in redrawn(log, n_resamples, seed)]
+        draws = [ready.estimate(weights) for weights in bootstrap_weights(log, n_resamples, seed)]
     over_queries = bootstrap_t_interval(values, draws, len(np.unique(log.session_query)), confidence, log_scale=True)
     return Propensities(values, over_queries, identified, ready.graph, method, confidence, n_resamples)
 

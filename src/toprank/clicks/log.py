@@ -495,8 +495,8 @@ def rows_of_pairs(pairs: tuple[Array, IntArray, Array], others: tuple[Array, Int
 # ---- bootstrap and jackknife weights of queries with all their sessions ----
 
 
-def redrawn(log: ClickLog, n_resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw the queries with sessions again, as many as there are, `n_resamples` times; yield how often each counts."""
+def bootstrap_weights(log: ClickLog, n_resamples: int, seed: int) -> Iterator[FloatArray]:
+    """Yield the query weights of bootstrap samples: the queries with sessions are resampled with replacement."""
     rng, present = np.random.default_rng(seed), np.unique(log.session_query)
     for _ in range(n_resamples):
         yield np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64)

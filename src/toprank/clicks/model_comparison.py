@@ -256,7 +256,7 @@ def _gains(
     totals = np.stack([sums(log.session_query, difference * count, n) for difference in possible])
     draws = [
         np.array([weights @ total for total in totals]) / (weights @ size)
-        for weights in redrawn(log, n_resamples, seed)
+        for weights in bootstrap_weights(log, n_resamples, seed)
     ]
     n_equal = effective_sample_size(size)  # a few popular queries are few
     return bootstrap_t_interval(totals.sum(axis=1) / size.sum(), draws, n_equal, confidence)

@@ -210,7 +210,7 @@ def _refuse_unrewarded(log: ClickLog, reward: str) -> None:
         raise DataError(f"No document of the log {needed}; nothing can be learned from it.")
 
 
-def _propensity_conflict(curves: Curves | None, correction: str, chosen: ChosenSessions) -> str:
+def _propensity_conflict(curves: PropensityCurves | None, correction: str, chosen: ChosenSessions) -> str:
     """Return how the log, or else its held-out sessions, contradict the propensities; empty if they do not."""
     if curves is None or correction == "none":
         return ""

@@ -87,7 +87,7 @@ class TrainingOverlap(NamedTuple):
     def share(self, log: ClickLog) -> float | None:
         """Return the share of the sessions of a log that are known, estimated from the samples; None if unknown.
 
-        >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=["k", "l", "m", "n"])
+        >>> log = ClickLog.from_columns(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=["k", "l", "m", "n"])
         >>> TrainingOverlap.from_log(log.select([0, 1, 2])).share(log.select([2, 3]))
         0.5
         """

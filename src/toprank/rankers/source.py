@@ -71,7 +71,7 @@ class RankingObjective:
                 return grad
             scored = self._forward(weights, block)
             d_scores = np.zeros_like(scored.scores)
-            losses[block.queries] = self.loss.judge(block, scored.scores, d_scores, Want())[0]
+            losses[block.queries] = self.loss.evaluate_block(block, scored.scores, d_scores, Requested())[0]
             return scored.vjp(d_scores)
 
         grad = self._sum(work, self.blocks, self.n_weights)

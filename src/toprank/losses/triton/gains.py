@@ -30,7 +30,7 @@ def has_gain(gain: Any) -> bool:
     (True, True, False)
     """
     known = Gain.from_spec(gain)
-    return known.steps is not None or (known.function is None and known.name in (*_NAMED, "err"))
+    return known.steps is not None or (known.function is None and known.name in (*_GAIN_FUNCTIONS, "err"))
 
 
 def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:

@@ -163,7 +163,7 @@ class NetworkObjective:
         bound = self.loss.bound_to(judgments)
 
         def value(number: int, outputs: Tensor) -> Tensor:
-            part = torch_loss(bound.drawn(number), *plan.batches[number], threads=self.threads)
+            part = torch_loss(bound.resampled(number), *plan.batches[number], threads=self.threads)
             return count * part(self.judged(outputs))
 
         return value
