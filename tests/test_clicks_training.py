@@ -708,7 +708,7 @@ def test_a_log_of_one_deterministic_ranker_is_told_and_given_propensities_will_d
 def test_positions_without_propensity_and_documents_without_features_are_counted():
     data, _ = little(20)
     data = data.replace(document_ids=np.arange(data.n_documents).astype(str))
-    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 500, k=5, exploration=1.0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 500, k=5, exploration=1.0)
     few = data.filter(np.arange(data.n_documents) % 5 != 2)
     done = train(LinearRanker("Squared"), log, few, "affine", [1, 0.6, 0, np.nan, 0.15])
     row = log.rows(few)[log.pair]

@@ -282,7 +282,7 @@ class BoundGrowth(BoundLoss):
 def test_a_curvature_may_hold_on_to_the_gradient_that_its_loss_has_filled():
     labels, s, _, _ = drawn(11)
     scale = QUERIES.broadcast(np.full(len(QUERIES), 1.0 / len(QUERIES)))
-    _, diagonal = Mix(Growth(), "Squared", share=0.25).on(labels, QUERIES).derivatives(s)
+    _, diagonal = Mix(Growth(), "Squared", weight=0.25).on(labels, QUERIES).derivatives(s)
     np.testing.assert_allclose(diagonal, (0.25 * np.exp(s) + 0.75 * 2.0) * scale)
     grad, diagonal = Gumbel(Growth(), samples=2, temperature=2.0).on(labels, QUERIES).derivatives(s)
     np.testing.assert_allclose(diagonal, grad / 2.0)

@@ -48,9 +48,9 @@ USUAL_NAMES = {
     "user": ("user", "user_id", "client", "client_id"),
     "value": ("value",),
 }  # fmt: skip
-_NEEDED = ("query", "document", "click")
-_IDS = ("query", "document", "session")
-_OURS = (
+_REQUIRED_ROLES = ("query", "document", "click")
+_ID_ROLES = ("query", "document", "session")
+_SERVICE_COLUMNS = (
     "ranker",
     "explored",
     "team",
@@ -59,8 +59,8 @@ _OURS = (
     "propensity",
     "version",
 )  # columns of the logs that toprank writes
-_CONTEXTS = ("device", "surface", "module")  # kept too: the doctor examines them
-_STRIP = 1 << 18
+_CONTEXT_COLUMNS = ("device", "surface", "module")  # kept too: the doctor examines them
+_ROWS_PER_BATCH = 1 << 18
 
 
 def read(
@@ -201,7 +201,11 @@ class _Strips:
             self._lists = is_list(tables[0].schema.field(self._roles["document"]).type)
             if "position" not in self._roles and not self._lists:
                 raise _no_column("position", names)
-        kept = [name for name in names if name.lower() in (*_OURS, *_CONTEXTS) and name not in self._roles.values()]
+        kept = [
+            name
+            for name in names
+            if name.lower() in (*_SERVICE_COLUMNS, *_CONTEXT_COLUMNS) and name not in self._roles.values()
+        ]
         self._columns = {name: name for name in (*kept, *metadata)}
         self._columns |= {
             role: name for role, name in self._roles.items() if role in ("dwell", "time", "user", "value")
@@ -393,7 +397,7 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
         places = {"session": session, "query": log.pair_query[pair], "document": pair}
         columns = {name: ids[name].take(pa.array(place)) for name, place in places.items()}
         columns |= {"position": pa.array(log.position[rows]), "click": pa.array(log.clicks[rows])}
-        columns |= {name: values.slice(start, _STRIP) for name, values in further.items()}
+        columns |= {name: values.slice(start, _ROWS_PER_BATCH) for name, values in further.items()}
         (batch,) = pa.table(columns).combine_chunks().to_batches()  # of many words Arrow makes several arrays
         return batch
 

@@ -217,7 +217,7 @@ class ClickModel(ABC):
     def perplexity(self, log: ClickLog, *, conditional: bool = False) -> Perplexity:
         """Return the perplexity by rank, with ``conditional=True`` given the clicks above."""
         with np.errstate(divide="ignore"):
-            surprise = -np.log2(_happened(self.chances(log, given=given), log))
+            surprise = -np.log2(_happened(self.click_probabilities(log, conditional=conditional), log))
         rank = log.sessions.positions_in_query
         return Perplexity(2 ** (np.bincount(rank, surprise) / np.bincount(rank)))
 

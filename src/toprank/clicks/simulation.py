@@ -116,7 +116,7 @@ def _lists(
     ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < share
     sizes = np.minimum(data.queries.sizes, k)
     session, place = np.repeat(np.arange(sessions), sizes[query]), positions_within(sizes[query])
-    shown = _explored(place, session, sizes[query], explored, way, rng)
+    shown = _explored(place, session, sizes[query], explored, exploration_method, rng)
     rows = np.stack(lists)[ranker[session], (np.cumsum(sizes) - sizes)[query][session] + shown]
     columns = {"ranker": np.array(names)[ranker[session]], "explored": explored[session]}
     return unclicked(data, query, sizes[query], rows, columns)

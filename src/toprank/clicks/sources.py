@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import json as reader
 
-from toprank.clicks.log import TORN
+from toprank.clicks.log import TRUNCATED_LINES
 from toprank.data.bytesource import (
     MAX_LINE_BYTES,
     PathLike,

@@ -104,8 +104,8 @@ def _parts(
 def metric_weights(terms: MetricTerms, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
     """1 for each query, read · weight / normalizer for each document; 0 if all documents are alike to the metric."""
     queries = judgments.queries
-    differ = queries.max(reading.reads) > queries.min(reading.reads)
-    worth: FloatArray = reading.reads * queries.broadcast(np.where(differ, reading.inverse, 0.0))
+    differ = queries.max(terms.reads) > queries.min(terms.reads)
+    worth: FloatArray = terms.reads * queries.broadcast(np.where(differ, terms.inverse, 0.0))
     return differ.astype(np.float64), judgments.weighted(worth)
 
 

@@ -248,9 +248,9 @@ class LambdaRankBound(LambdaBound):
 
     def __init__(self, loss: LambdaRank, judgments: Judgments) -> None:
         self.last, self.norm = loss.truncation or 0, loss.norm
-        reading = reading_of(parse(loss.metric), judgments, loss.gain, ideal_cut=loss.truncation)
-        self.delta, self.reads, self.rank_weights = reading.kind, reading.reads, reading.rank_weights
-        self.gains = reading.reads * judgments.queries.broadcast(reading.inverse)
+        terms = metric_terms(parse(loss.metric), judgments, loss.gain, ideal_cut=loss.truncation)
+        self.delta, self.reads, self.rank_weights = terms.kind, terms.reads, terms.rank_weights
+        self.gains = terms.reads * judgments.queries.broadcast(terms.inverse)
         self.ordered_ties = self.delta != "dcg"
         super().__init__(judgments, loss.sigma)
 

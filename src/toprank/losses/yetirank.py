@@ -101,12 +101,12 @@ class _BoundYetiRank(BoundLoss):
             self.gains = self.reads = judgments.gains(loss.gain)
             self.drops = float(loss.decay) ** np.arange(longest)  # 1 would give whole numbers
         else:
-            reading = reading_of(parse(loss.metric), judgments, loss.gain)
-            self.kind = vars(kernels.RankState)[_STATES[reading.kind]]
-            self.reads = reading.reads
-            self.gains = reading.reads * self.queries.broadcast(reading.inverse)
-            self.drops = -np.diff(reading.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
-        self.chance = Chance.of(judgments, self.seed)
+            terms = metric_terms(parse(loss.metric), judgments, loss.gain)
+            self.kind = vars(kernels.RankState)[_STATES[terms.kind]]
+            self.reads = terms.reads
+            self.gains = terms.reads * self.queries.broadcast(terms.inverse)
+            self.drops = -np.diff(terms.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
+        self.chance = RandomStream.from_judgments(judgments, self.seed)
 
     @override
     def resampled(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
