@@ -98,7 +98,7 @@ class Workers:
         part = parts.sources[0]
         edges = np.linspace(0, queries, count + 1).astype(int)
         ranges = [type(part)(part.path, int(a), int(b)) for a, b in pairwise(edges)]
-        self.placed = self.cluster.place(cluster.Parts(ranges))
+        self.placed = self.cluster.persist(cluster.Partitions(ranges))
         d = self.placed.n_features
         self.objective = self.placed.objective(LinearScorer(d), tr.losses.ListNet(), plain(d), None)
         self.weights = np.zeros(d)

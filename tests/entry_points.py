@@ -300,7 +300,7 @@ def _(world: World) -> Any:
 @entry(tr.export)
 def _(world: World) -> Any:
     for kind in exporters.names():
-        if exporters.refusals(world.trees)[kind] is None:
+        if exporters.unsupported_reasons(world.trees)[kind] is None:
             exporters.export(world.trees, kind, world.new(f"trees.{kind}"), check=world.data)
 
 
@@ -382,13 +382,13 @@ def _(world: World) -> Any:
 
 
 def _on_a_cluster(world: World) -> Any:
-    with tr.cluster.connect(workers=2, processes=False, patience=60) as connected:
+    with tr.cluster.connect(workers=2, processes=False, timeout=60) as connected:
         parts = tr.cluster.read(world.text)
         ranker = connected.fit(tr.LinearRanker("ListNet"), parts)
         return connected.evaluate(ranker, parts, ["ndcg@10"])
 
 
-for _part in (cluster.connect, cluster.Cluster, cluster.Parts, cluster.Placed, cluster.read):
+for _part in (cluster.connect, cluster.Cluster, cluster.Partitions, cluster.DistributedData, cluster.read):
     entry(_part)(_on_a_cluster)
 
 
@@ -512,9 +512,9 @@ def _(world: World) -> Any:
     return tr.significance.leave_one_out_means(world.values, np.ones((30, 30)) - np.eye(30))
 
 
-@entry(theory.bound_11)
+@entry(theory.cossock_zhang_equation11)
 def _(world: World) -> Any:
-    return theory.bound_11([1.0, 2.0], [0.5, 0.25], K=[True, True], gamma=0.5, u=1.0)
+    return theory.cossock_zhang_equation11([1.0, 2.0], [0.5, 0.25], K=[True, True], gamma=0.5, u=1.0)
 
 
 # ---- commands ----

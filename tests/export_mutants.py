@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from toprank.exporters import format_named
+from toprank.exporters import get_format
 from toprank.exporters.float32 import next_single, single_below
-from toprank.exporters.formats import Format, Prepared
-from toprank.exporters.parity import ComparedRows, Parity, compared, rows_to_compare
+from toprank.exporters.formats import Format, PreparedModel
+from toprank.exporters.parity import ComparedRows, Parity, measure_parity, rows_to_compare
 from toprank.rankers.formula import Blend, ExpandedFeatures, GradeGains, LinearFunction, Network, Part, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
@@ -162,7 +162,7 @@ def _fewer(tree: Tree, node: int, rng: np.random.Generator) -> Tree | None:
     if wanted is None:
         return None
     here = [place for place, one in enumerate(wanted) if _arrives(tree, node, float(one))]
-    return _with(tree, node, np.delete(wanted, rng.choice(here))) if here and len(wanted) > 1 else None
+    return _assigned(tree, node, np.delete(wanted, rng.choice(here))) if here and len(wanted) > 1 else None
 
 
 def _more(tree: Tree, node: int, forest: Forest, rng: np.random.Generator) -> Tree | None:
@@ -177,7 +177,7 @@ def _more(tree: Tree, node: int, forest: Forest, rng: np.random.Generator) -> Tr
         for one in found
     }
     more = sorted(one for one in known - set(wanted.tolist()) if _arrives(tree, node, float(one)))
-    return _with(tree, node, np.sort(np.append(wanted, rng.choice(more)))) if more else None
+    return _assigned(tree, node, np.sort(np.append(wanted, rng.choice(more)))) if more else None
 
 
 def _arrives(tree: Tree, node: int, value: float) -> bool:
@@ -194,7 +194,7 @@ def _arrives(tree: Tree, node: int, value: float) -> bool:
     return True
 
 
-def _with(tree: Tree, node: int, wanted: Any) -> Tree:
+def _assigned(tree: Tree, node: int, wanted: Any) -> Tree:
     return replace(tree, categories=(*tree.categories[:node], wanted, *tree.categories[node + 1 :]))
 
 
@@ -224,13 +224,13 @@ class Check:
 
     format: Format
     server: str | None
-    right: Prepared
+    right: PreparedModel
     rows: ComparedRows
 
     @classmethod
     def of(cls, ranker: Any, to: str, server: str | None = None, data: Any = None) -> Check:
-        format = format_named(to)
-        right = format.prepared(formula_of(ranker, "m"), server, data)
+        format = get_format(to)
+        right = format.prepare(formula_of(ranker, "m"), server, data)
         return cls(format, server, right, rows_to_compare(ranker, right, data))
 
     def parity(self, part: Part) -> Parity | None:
@@ -239,7 +239,7 @@ class Check:
         if files is None or files[""] == self.right.files[""]:
             return None
         with tempfile.TemporaryDirectory() as folder:
-            return compared(self.format.name, self.right, self._written(files, folder), self.rows)
+            return measure_parity(self.format.name, self.right, self._written(files, folder), self.rows)
 
     def moved(self, before: Part, after: Part) -> bool | None:
         """Whether the check would tell one tree of the model from another: its sum moves beyond the tolerance.
@@ -256,8 +256,8 @@ class Check:
 
     def _files(self, part: Part) -> Any:
         formula = replace(self.right.formula, part=part)
-        refused = self.format.refusal(formula, self.server) is not None
-        return None if refused else self.format.prepared(formula, self.server).files
+        refused = self.format.unsupported_reason(formula, self.server) is not None
+        return None if refused else self.format.prepare(formula, self.server).files
 
     def _written(self, files: Any, folder: str) -> Path:
         for beside, content in files.items():

@@ -24,7 +24,7 @@ METRICS = ["ndcg@10", "map", "err@5", "mrr"]
 @pytest.fixture(scope="module")
 def two():
     """Two worker processes with one thread each."""
-    with cluster.connect(workers=2, patience=60) as connected:
+    with cluster.connect(workers=2, timeout=60) as connected:
         yield connected
 
 
@@ -93,7 +93,7 @@ def close(got, expected, rtol=1e-8):
 @pytest.mark.parametrize("way", WAYS)
 def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way):
     source = sources[way]()
-    placed = two.place(source, query_weight="query_weight") if way == "frame cut by rows" else source
+    placed = two.persist(source, query_weight="query_weight") if way == "frame cut by rows" else source
     ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), placed)
     close(ranker.coef_, alone.coef_)
     assert ranker.solution_.iterations == alone.solution_.iterations
@@ -220,7 +220,7 @@ def test_unjudged_documents(two, valid, alone, unjudged):
 
 
 def test_predictions_come_in_order(two, data, alone, sources):
-    placed = two.place(sources["stored, 7 parts"]())
+    placed = two.persist(sources["stored, 7 parts"]())
     np.testing.assert_array_equal(two.predict(alone, placed), alone.predict(data))
     np.testing.assert_array_equal(two.predict(alone, placed), alone.predict(data))  # and again, from what is there
     assert "90 queries" in repr(placed)
@@ -235,13 +235,13 @@ def test_predictions_written_by_the_workers(two, data, alone, sources, tmp_path)
 
 
 def test_cut_queries_are_moved(two, data, folder):
-    with pytest.warns(cluster.QueriesMovedWarning, match=r"queries \(.* rows were moved.*number them apart") as told:
-        placed = two.place(cluster.read(folder))
+    with pytest.warns(cluster.QueriesMovedWarning, match=r"queries \(.* rows were moved.*make the ids unique") as told:
+        placed = two.persist(cluster.read(folder))
     assert told[0].filename == __file__
     assert placed.n_moved >= 1
     assert placed.n_queries == data.n_queries
     with pytest.raises(DataError, match="partitions must hold whole queries"):
-        two.place(cluster.read(folder, repair="none"))
+        two.persist(cluster.read(folder, on_split_queries="none"))
 
 
 def test_rows_in_any_order(two, data, alone):
@@ -250,11 +250,11 @@ def test_rows_in_any_order(two, data, alone):
 
     frame = to_frame(data, "pandas").sample(frac=1.0, random_state=0)
     shuffled = dask.dataframe.from_pandas(frame, npartitions=3, sort=False)
-    with pytest.raises(DataError, match="repair='all'"):
-        two.place(shuffled, query_weight="query_weight")
+    with pytest.raises(DataError, match="on_split_queries='all'"):
+        two.persist(shuffled, query_weight="query_weight")
     with pytest.warns(cluster.QueriesMovedWarning, match=f"{data.n_queries} queries"):
-        placed = two.place(shuffled, query_weight="query_weight", repair="all")
-    sizes = [one.n_documents for one in placed.facts]
+        placed = two.persist(shuffled, query_weight="query_weight", on_split_queries="all")
+    sizes = [one.n_documents for one in placed.summaries]
     assert max(sizes) < 1.5 * data.n_documents / 3  # no worker gets them all
     ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), placed)
     close(ranker.coef_, alone.coef_)
@@ -273,7 +273,7 @@ def test_schema_drift(two, tmp_path):
     def place(*tables):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        return two.place(write_parts(folder, *tables))
+        return two.persist(write_parts(folder, *tables))
 
     first = {"qid": [1, 1], "label": [0, 1], "a": [0.5, 1.5], "b": [1.0, 2.0]}
     reordered = {"b": [1.0, 3.0], "a": [0.1, 0.2], "label": [1, 0], "qid": [2, 2]}
@@ -293,15 +293,15 @@ def test_schema_drift(two, tmp_path):
         (tmp_path / f"{number}.txt").write_text(text)
     files = [tmp_path / "0.txt", tmp_path / "1.txt"]
     with pytest.raises(DataError, match=r"1.txt differs from .*0.txt: it has 1 features instead of 2.*n_features="):
-        two.place(cluster.read(files))
-    assert two.place(cluster.read(files, n_features=2)).n_documents == 2
+        two.persist(cluster.read(files))
+    assert two.persist(cluster.read(files, n_features=2)).n_documents == 2
     files[0].write_text("0 qid:0 0:1 1:2\n")
-    with pytest.raises(DataError, match=r"first column is feature 1 instead of 0. Give first_feature_id=0"):
-        two.place(cluster.read(files, n_features=2))
-    placed = two.place(cluster.read(files, n_features=2, first_feature_id=0))
+    with pytest.raises(DataError, match=r"first column is feature 1 instead of 0. Pass first_feature_id=0"):
+        two.persist(cluster.read(files, n_features=2))
+    placed = two.persist(cluster.read(files, n_features=2, first_feature_id=0))
     assert placed.first_feature_id == 0
     with pytest.raises(tr.ToprankError, match=r"gone.txt"):
-        two.place(cluster.read([tmp_path / "gone.txt"]))
+        two.persist(cluster.read([tmp_path / "gone.txt"]))
 
 
 def test_what_needs_the_rows_here_is_refused(two, data):
@@ -311,7 +311,7 @@ def test_what_needs_the_rows_here_is_refused(two, data):
         two.fit(tr.LinearRanker("ImportanceWeightedSquared", active_set=True), data)
     with pytest.raises(DataError, match="A classifier learns from data in memory"):
         two.fit(tr.ExpectedGainRanker(classifier=LogisticRegression()), data)
-    with pytest.raises(DataError, match="draws by the place"):
+    with pytest.raises(DataError, match="uses random numbers by global document index"):
         two.fit(tr.LinearRanker("XENDCG"), data)
 
 
@@ -324,7 +324,7 @@ def test_the_current_client_is_found_and_left_open(two):
 
 @pytest.fixture(scope="module")
 def mixed():
-    """Products with categories, of which each part of the table has levels that others have not, and dates."""
+    """HessianProducts with categories, of which each part of the table has levels that others have not, and dates."""
     import pandas as pd
 
     rng = np.random.default_rng(3)
@@ -354,7 +354,7 @@ def test_categories_are_the_same_on_a_cluster(two, mixed, way, tmp_path):
         "files": lambda: cluster.read(tmp_path),
         "frame": lambda: dask.dataframe.from_pandas(mixed, npartitions=3, sort=False),
     }[way]()
-    placed = two.place(given)
+    placed = two.persist(given)
     assert placed.encoding == data.encoding
     valid = tr.RankingData.from_frame(mixed.tail(200))
     options = {"l2": [1e-1, 1e-2]}
@@ -374,18 +374,18 @@ def test_titles_of_a_dask_frame_are_left_out_and_said(two, mixed):
     titled = mixed.assign(title=[f"thing {i}" for i in range(len(mixed))], shop="ours")
     frame = dask.dataframe.from_pandas(titled, npartitions=3, sort=False)
     with pytest.warns(ColumnsLeftOutWarning, match=r"'title' \(900 values in 900 cells\)"):
-        placed = two.place(frame)
+        placed = two.persist(frame)
     with pytest.warns(ColumnsLeftOutWarning):
         alone = tr.RankingData.from_frame(titled)
     assert (placed.feature_names, placed.encoding) == (alone.feature_names, alone.encoding)
     ranker = two.fit(tr.LinearRanker("ListNet", l2=0.1), placed)
     assert np.allclose(ranker.coef_, tr.LinearRanker("ListNet", l2=0.1).fit(alone).coef_, rtol=1e-6, atol=1e-9)
-    asked = two.place(frame, features=["price", "title"])
+    asked = two.persist(frame, features=["price", "title"])
     assert len(asked.encoding.columns[1].levels) == len(mixed)
     # New products: other columns in another order, no labels, and brands that nobody knows.
     new = titled.drop(columns="label")[::-1].reset_index(drop=True).assign(further=1.0)
     new.loc[5, "brand"] = "new"
-    there = two.place(dask.dataframe.from_pandas(new[new.columns[::-1]], npartitions=2, sort=False), like=ranker)
+    there = two.persist(dask.dataframe.from_pandas(new[new.columns[::-1]], npartitions=2, sort=False), like=ranker)
     assert np.array_equal(two.predict(ranker, there), ranker.predict(new))
 
 
@@ -395,7 +395,7 @@ def test_a_dask_frame_carries_columns_along_also_where_a_query_is_cut(two, mixed
     log = mixed.assign(device=np.where(mixed["qid"] % 2, "phone", "desk"), shown=np.arange(len(mixed)) % 10)
     frame = dask.dataframe.from_pandas(log, npartitions=4, sort=False)  # cuts queries at rows 225 and 675
     with pytest.warns(UserWarning, match="quer"):
-        placed = two.place(frame, metadata=["device", "shown"])
+        placed = two.persist(frame, metadata=["device", "shown"])
     parts = placed.rows.each(attrgetter("data"))
     assert placed.feature_names == ("price", "brand", "added")
     device = dict(zip(log["qid"], log["device"], strict=True))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
+from toprank.cluster.allreduce import AllReduce, PeerLostError, free_port
 from toprank.cluster.runner import LostError
 from toprank.errors import ClusterError, DataError, FileError
 
@@ -17,7 +17,7 @@ pytest.importorskip("distributed")
 pytest.importorskip("lightgbm")
 
 from toprank.cluster import trees
-from toprank.cluster.trees import Trainers, WorkerLostWarning, _Training, is_desertion
+from toprank.cluster.trees import Trainers, WorkerLostWarning, _Training, is_peer_loss
 
 WAIT = 60
 """Seconds that no test needs, but that a busy machine may take."""
@@ -41,13 +41,13 @@ def test_who_never_answers_is_given_up_with_the_training(frozen):
         with met[0].result(WAIT) as first, met[1].result(WAIT) as second:
             waiting = pool.submit((second, first)[frozen].sum, np.ones(3))
             up.clear()
-            with pytest.raises(LeftAloneError, match="the training was given up"):
+            with pytest.raises(PeerLostError, match="the training was given up"):
                 waiting.result(WAIT)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_who_never_comes_is_given_up_with_the_training(rank):
-    with pytest.raises(LeftAloneError, match="the training was given up"):
+    with pytest.raises(PeerLostError, match="the training was given up"):
         AllReduce(rank, 2, here(), b"secret", 10.0 * WAIT, lambda: False)
 
 
@@ -59,9 +59,9 @@ def test_those_who_came_are_told_when_others_do_not_come():
         with pool.submit(AllReduce, 1, 3, address, b"secret", WAIT).result(WAIT) as second:
             waiting = pool.submit(second.sum, np.ones(1))
             up.clear()
-            with pytest.raises(LeftAloneError, match="given up"):
+            with pytest.raises(PeerLostError, match="given up"):
                 first.result(WAIT)
-            with pytest.raises(LeftAloneError, match="a trainer is gone"):
+            with pytest.raises(PeerLostError, match="a trainer is gone"):
                 waiting.result(WAIT)
 
 
@@ -94,12 +94,12 @@ def test_one_trainer_needs_no_door():
 
 
 def test_whose_fault_it_was():
-    assert is_desertion(LeftAloneError("a trainer is gone"))
+    assert is_peer_loss(PeerLostError("a trainer is gone"))
     for said in ("Socket recv error, Connection reset by peer (code: 104)", "Binding port 12345 failed"):
-        assert is_desertion(DataError(f"LightGBM cannot train like this: {said}."))
-    assert not is_desertion(DataError("LightGBM cannot train like this: bad categories."))
-    assert not is_desertion(DataError("network/part.0.parquet lacks the column 'socket'."))
-    assert not is_desertion(FileError("/network/data cannot be read."))
+        assert is_peer_loss(DataError(f"LightGBM cannot train like this: {said}."))
+    assert not is_peer_loss(DataError("LightGBM cannot train like this: bad categories."))
+    assert not is_peer_loss(DataError("network/part.0.parquet lacks the column 'socket'."))
+    assert not is_peer_loss(FileError("/network/data cannot be read."))
 
 
 class Future:
@@ -130,8 +130,8 @@ class Attempt:
 class Runner:
     """A cluster that remembers what it was asked for."""
 
-    def __init__(self, workers, patience=1e9):
-        self.patience, self.canceled, self.restarted = patience, [], []
+    def __init__(self, workers, timeout=1e9):
+        self.timeout, self.canceled, self.restarted = timeout, [], []
         self.client = SimpleNamespace(status="running", restart_workers=self._restart)
         self.present = self.workers = lambda: workers
 
@@ -149,21 +149,21 @@ class Runner:
 def trainers(monkeypatch):
     """Trainers on "a", "b", "c", with their futures and those that have begun."""
 
-    def made(futures, begun=(0, 1, 2), last_words=(), patience=1e9):
-        one = Trainers(Runner(["a", "b", "c"], patience), "start", ["a", "b", "c"])
+    def made(futures, begun=(0, 1, 2), last_words=(), timeout=1e9):
+        one = Trainers(Runner(["a", "b", "c"], timeout), "start", ["a", "b", "c"])
         one.futures = dict(zip("abc", futures, strict=True))
         one._attempt = Attempt(begun, last_words)
         return one
 
-    monkeypatch.setattr("toprank.cluster.trees._LOOK", 0.0)
+    monkeypatch.setattr("toprank.cluster.trees._POLL_SECONDS", 0.0)
     return made
 
 
 def test_what_a_trainer_said_is_passed_on(trainers):
-    alone = trainers([Future(LeftAloneError("a trainer is gone: no route to host")), *[Future(status="pending")] * 2])
+    alone = trainers([Future(PeerLostError("a trainer is gone: no route to host")), *[Future(status="pending")] * 2])
     with pytest.raises(LostError, match="a trainer is gone: no route to host"):
         alone.look()
-    own = trainers([Future(LeftAloneError("alone")), Future(FileError("The disk is full.")), Future(status="pending")])
+    own = trainers([Future(PeerLostError("alone")), Future(FileError("The disk is full.")), Future(status="pending")])
     with pytest.raises(FileError, match="The disk is full"):
         own.look()
 
@@ -172,7 +172,7 @@ def test_the_reason_is_found_though_it_comes_last(trainers):
     """Those that are left may be heard of before the one that failed."""
     slow = Future(status="pending")
     some = trainers(
-        [Future(LeftAloneError("alone")), slow, Future(status="finished")], last_words=[(slow, DataError("odd"))]
+        [Future(PeerLostError("alone")), slow, Future(status="finished")], last_words=[(slow, DataError("odd"))]
     )
     with pytest.raises(LostError) as first:
         some.look()
@@ -181,10 +181,10 @@ def test_the_reason_is_found_though_it_comes_last(trainers):
 
 
 def test_only_workers_that_wait_for_a_trainer_are_restarted(trainers, monkeypatch):
-    monkeypatch.setattr("toprank.cluster.trees._FAREWELL", 0.0)
+    monkeypatch.setattr("toprank.cluster.trees._EXIT_SECONDS", 0.0)
     for problem, restarted in ((LostError("x"), ["b"]), (KeyboardInterrupt(), [])):
         stuck, queued = Future(status="pending"), Future(status="pending")
-        some = trainers([Future(LeftAloneError("alone")), stuck, queued], begun=(0, 1))
+        some = trainers([Future(PeerLostError("alone")), stuck, queued], begun=(0, 1))
         assert some.end(problem) is problem
         assert some.runner.restarted == restarted
         assert some.runner.canceled[0] is queued
@@ -195,16 +195,16 @@ def test_a_worker_that_is_silent_or_gone_is_lost(trainers):
     some = trainers([Future(status="pending"), Future(status="pending"), Future(status="finished")])
     some.look()
     some.runner.present = lambda: ["a"]
-    with pytest.raises(LostError, match="b went away"):
+    with pytest.raises(LostError, match="b exited"):
         some.look()
 
 
 def test_who_does_not_begin_is_named(trainers):
     waiting = [Future(status="pending") for _ in range(3)]
     trainers(waiting, begun=(0, 2)).look()
-    trainers(waiting, patience=-1.0).look()
+    trainers(waiting, timeout=-1.0).look()
     with pytest.raises(ClusterError, match=r"within -1 s on b: busy with other tasks"):
-        trainers(waiting, begun=(0, 2), patience=-1.0).look()
+        trainers(waiting, begun=(0, 2), timeout=-1.0).look()
 
 
 def training(**parts):
@@ -217,14 +217,14 @@ def test_the_last_loss_is_quoted(monkeypatch):
     def lost(*_):
         raise LostError("a trainer is gone: no route to host")
 
-    for name in ("_check_connection", "_place_anew"):
+    for name in ("_check_connection", "_redistribute"):
         monkeypatch.setattr(_Training, name, lambda _: None)
     monkeypatch.setattr(_Training, "_rounds", lost)
-    monkeypatch.setattr(trees, "_RESTARTS", 2)
+    monkeypatch.setattr(trees, "_MAX_ATTEMPTS", 2)
     made = training(checkpoints=SimpleNamespace(last=lambda: None))
     with (
         pytest.warns(
-            WorkerLostWarning, match=r"\(a trainer is gone: no route to host\); training goes on from round 0"
+            WorkerLostWarning, match=r"\(a trainer is gone: no route to host\); training resumes from round 0"
         ),
         pytest.raises(ClusterError, match=r"lost 2 times .* \(a trainer is gone: no route to host\)"),
     ):
@@ -233,7 +233,7 @@ def test_the_last_loss_is_quoted(monkeypatch):
 
 @pytest.mark.parametrize("status", ["closed", "closing"])
 def test_a_connection_that_is_over_is_not_waited_for(status):
-    runner = SimpleNamespace(client=SimpleNamespace(status=status), patience=1e9)
+    runner = SimpleNamespace(client=SimpleNamespace(status=status), timeout=1e9)
     with pytest.raises(ClusterError, match="connection to the Dask scheduler is lost"):
         training(runner=runner)._look(None)
 
@@ -241,8 +241,8 @@ def test_a_connection_that_is_over_is_not_waited_for(status):
 def test_addresses_that_lightgbm_cannot_use():
     addresses = [f"tcp://[fe80::{number}]:4000" for number in (1, 2)]
     with pytest.raises(ClusterError, match=r"worker tcp://\[fe80::1\]:4000 has an IPv6 address"):
-        training()._doors(addresses)
+        training()._addresses(addresses)
     runner = SimpleNamespace(submit=lambda function, count, **_: [1, 2][:count], results=list)
-    hub, machines = training(runner=runner)._doors(addresses[:1])  # one trainer has nobody to find
+    hub, machines = training(runner=runner)._addresses(addresses[:1])  # one trainer has nobody to find
     assert hub[0] == "fe80::1"
     assert len(machines) == 1

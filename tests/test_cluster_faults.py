@@ -13,7 +13,7 @@ import toprank as tr
 from toprank import cluster
 from toprank.cluster import runner as running
 from toprank.cluster.dataset import ClusterObjective
-from toprank.cluster.runner import LostError, Placement, Runner, SourcePartitions
+from toprank.cluster.runner import LostError, Placement, Runner, SourceObjects
 from toprank.cluster.sources import DataPart
 from toprank.rankers.base import ConvergenceWarning
 
@@ -22,7 +22,7 @@ distributed = pytest.importorskip("distributed")
 
 @pytest.fixture(scope="module")
 def two():
-    with cluster.connect(workers=2, patience=60) as connected:
+    with cluster.connect(workers=2, timeout=60) as connected:
         yield connected
 
 
@@ -87,14 +87,14 @@ def test_ctrl_c_keeps_the_best_so_far(two, data, alone, monkeypatch):
 
 def test_objects_that_are_lost_again_and_again(two):
     placed = []
-    lost = SourcePartitions(Runner(two.client, 10.0, 20), lambda: placed.append(1) or Placement([], []))
+    lost = SourceObjects(Runner(two.client, 10.0, 20), lambda: placed.append(1) or Placement([], []))
 
     def work():
         lost.placement()
         raise LostError
 
     with pytest.raises(cluster.ClusterError, match="Workers were lost 5 times during one pass"):
-        lost.steadily(work)
+        lost.retry_lost(work)
     assert len(placed) == 5  # each time from the sources
 
 
@@ -151,7 +151,7 @@ def test_short_patience_is_no_reason_to_give_up_a_busy_worker(clock):
 
 @pytest.mark.parametrize(("status", "waited"), [("closed", 0), ("closing", 0), ("connecting", 50)])
 def test_a_scheduler_that_is_gone_is_not_waited_for(clock, status, waited):
-    """A connection that is only interrupted may come back, for as long as patience lasts."""
+    """A connection that is only interrupted may come back, for as long as timeout lasts."""
     with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
         Runner(Scheduler(status), 50.0, 20).workers()
     assert waited <= clock[0] - 1000 <= waited + 2
@@ -184,7 +184,7 @@ def test_those_who_gave_all_their_rows_are_needed_until_these_arrived(two, monke
 
     monkeypatch.setattr(Runner, "wait", noting)
     with pytest.warns(cluster.QueriesMovedWarning):
-        placed = two.place(cluster.Parts([DataPart(half, f"part {n}") for n, half in enumerate(halves)]))
+        placed = two.persist(cluster.Partitions([DataPart(half, f"part {n}") for n, half in enumerate(halves)]))
     assert set(placed.rows.placement().homes) < set(two._runner.workers())
     assert waited == [set(two._runner.workers())]
 
@@ -192,9 +192,9 @@ def test_those_who_gave_all_their_rows_are_needed_until_these_arrived(two, monke
 @pytest.mark.nightly
 def test_a_frozen_worker_is_not_waited_for(two, data, alone, monkeypatch):
     """Stopped by the system: it holds its connection, and says nothing."""
-    monkeypatch.setattr(running, "_SILENCE", 5.0)
-    hasty = cluster.Cluster(two.client, patience=5.0)
-    placed = hasty.place(data)
+    monkeypatch.setattr(running, "_SILENCE_SECONDS", 5.0)
+    hasty = cluster.Cluster(two.client, timeout=5.0)
+    placed = hasty.persist(data)
     pid = sorted(two.client.run(os.getpid).values())[0]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -208,7 +208,7 @@ def test_a_frozen_worker_is_not_waited_for(two, data, alone, monkeypatch):
 @pytest.fixture
 def small():
     """A cluster of its own, that a test may break."""
-    with cluster.connect(workers=1, patience=2) as connected:
+    with cluster.connect(workers=1, timeout=2) as connected:
         yield connected
 
 
@@ -220,16 +220,16 @@ def test_a_partition_that_kills_its_workers(small, data):
 
 
 def test_nobody_is_left(small, data):
-    placed = small.place(data)
+    placed = small.persist(data)
     small.client.cluster.scale(0)
     with pytest.raises(cluster.ClusterError, match="No worker has been there for 2 s"):
         small.fit(tr.LinearRanker(), placed)
 
 
 def test_the_scheduler_goes_away(data):
-    own = cluster.connect(workers=1, patience=2)
+    own = cluster.connect(workers=1, timeout=2)
     try:
-        placed = own.place(data)
+        placed = own.persist(data)
         own.client.cluster.close()
         with pytest.raises(cluster.ClusterError, match="connection to the Dask scheduler is lost"):
             own.fit(tr.LinearRanker(), placed)

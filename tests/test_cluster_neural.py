@@ -118,6 +118,6 @@ def test_refusals(train):
         cluster.fit_distributed(tr.NeuralRanker(callbacks=[print]), train)
     with pytest.raises(DataError, match="processes that torchrun starts"):
         cluster.fit_distributed(tr.NeuralRanker(), train)
-    for patience in (-1, 0, float("inf"), float("nan"), "60", None, True):
-        with pytest.raises(DataError, match="patience must be a positive number"):
-            cluster.fit_distributed(tr.NeuralRanker(), train, patience=patience)
+    for timeout in (-1, 0, float("inf"), float("nan"), "60", None, True):
+        with pytest.raises(DataError, match="timeout must be a positive number"):
+            cluster.fit_distributed(tr.NeuralRanker(), train, timeout=timeout)

@@ -21,7 +21,7 @@ import toprank as tr
 from loss_cases import LOSSES
 from toprank import cluster
 from toprank.cluster import allreduce, work
-from toprank.cluster.allreduce import AllReduce, LeftAloneError, free_port
+from toprank.cluster.allreduce import AllReduce, PeerLostError, free_port
 from toprank.cluster.cluster import even_ranges, parts_of
 from toprank.cluster.dataset import check_loss, moves
 from toprank.cluster.runner import added
@@ -75,15 +75,15 @@ def test_parts_add_up_to_the_whole(name, loss, options):
     if "columns" in options:
         loss = type(loss)(**{**vars(loss), "n_grades": 5})
     rows = cut(data, 4, 5, 9)
-    facts = [work.facts_of(part) for part in rows]
+    facts = [work.summarize(part) for part in rows]
     drawn = options.get("random") and not loss.traits.random  # one that draws by the ids of queries adds up
     if drawn or name.startswith("boltzrank"):  # whose small queries need no draw, but others do
-        with pytest.raises(DataError, match="draws"):
+        with pytest.raises(DataError, match=r"global (document|query) index"):
             check_loss(loss, facts)
         return
     check_loss(loss, facts)
     scorer, standardization = scorer_of(name, options, data), Standardization.from_data(data.X)
-    whole = work.Whole(sum(one.weight for one in facts), np.unique(data.labels))
+    whole = work.GlobalFacts(sum(one.weight for one in facts), np.unique(data.labels))
     parts = [work.part_objective(part, scorer, loss, standardization, whole) for part in rows]
     alone = InMemory(data).objective(scorer, loss, standardization, 1)
     at = np.random.default_rng(1).normal(0, 0.3, scorer.n_weights)
@@ -105,7 +105,7 @@ def test_the_grades_of_the_whole_data_matter():
     """ERR and unit targets look at the top grade, which only one partition has."""
     data = graded()
     rows = cut(data, 7)
-    whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
+    whole = work.GlobalFacts(float(data.query_weights.sum()), np.unique(data.labels))
     forgetful = whole._replace(grades=None)
     scorer, at = LinearScorer(3), np.ones(3)
     for loss in (tr.losses.ApproxMetric("err"), tr.losses.PowerRegression()):
@@ -124,7 +124,7 @@ def test_a_partition_that_weighs_nothing_says_nothing():
     weights = np.where(np.arange(data.n_queries) < 4, 0.0, data.query_weights)
     data = data.replace(query_weights=weights)
     rows, scorer = cut(data, 4), LinearScorer(3)
-    whole = work.Whole(float(weights.sum()), np.unique(data.labels))
+    whole = work.GlobalFacts(float(weights.sum()), np.unique(data.labels))
     standardization, loss = Standardization.from_data(data.X), tr.losses.ListNet()
     parts = [work.part_objective(part, scorer, loss, standardization, whole) for part in rows]
     assert work.value_and_grad(parts[0], np.ones(3))[0] == 0.0
@@ -166,8 +166,8 @@ def scattered(draw):
 
 
 def repaired(rows, repair):
-    """What `Placed` does with futures, here with the objects themselves."""
-    planned = moves([work.facts_of(part) for part in rows], repair)
+    """What `DistributedData` does with futures, here with the objects themselves."""
+    planned = moves([work.summarize(part) for part in rows], repair)
     gone, come = {}, {}
     for move in planned:
         gone.setdefault(move.donor, []).append(move.qids)
@@ -219,20 +219,20 @@ def rows_of(*qids):
 def test_what_is_repaired_and_what_is_refused():
     border = rows_of("aab", "bb", "bcc")  # b goes on over two borders
     assert [part.data.qids.tolist() for part in repaired(border, "neighbors")] == [["a", "b"], ["c"]]
-    with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 1; partitions must hold"):
+    with pytest.raises(DataError, match=r"Query b has rows in file 0 and in file 1; partitions must hold"):
         repaired(border, "none")
     apart = rows_of("aab", "cc", "bd")
-    with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 2, and not at the border"):
+    with pytest.raises(DataError, match=r"Query b has rows in file 0 and in file 2, but not at the border"):
         repaired(apart, "neighbors")
     restarted = rows_of("abc", "abc")
-    with pytest.raises(DataError, match=r"Query a lies .* number them apart"):
+    with pytest.raises(DataError, match=r"Query a has rows .* give them different ids"):
         repaired(restarted, "neighbors")
     assert sorted(qid for part in repaired(restarted, "all") for qid in part.data.qids.tolist()) == ["a", "b", "c"]
 
 
 def test_ids_that_start_again_in_files_of_one_query():
     with pytest.raises(
-        DataError, match=r"Query 0 is the only one in each of 3 partitions, file 0 to file 2.*repair='all'"
+        DataError, match=r"Query 0 is the only one in each of 3 partitions, file 0 to file 2.*on_split_queries='all'"
     ):
         repaired(rows_of([0, 0], [0], [0, 0]), "neighbors")
     assert len(repaired(rows_of([0, 0], [0], [0, 0]), "all")) == 1
@@ -276,7 +276,7 @@ def test_dask_is_told_what_a_partition_weighs(tmp_path):
     tr.write(data, tmp_path / "d.toprank-data")
     mapped = load(StorePart(str(tmp_path / "d.toprank-data"), 10, 390))
     assert sys.getsizeof(mapped) < mapped.data.X.nbytes / 2
-    whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
+    whole = work.GlobalFacts(float(data.query_weights.sum()), np.unique(data.labels))
     part = work.part_objective(rows, LinearScorer(3), tr.losses.ListNet(), Standardization.from_data(data.X), whole)
     assert data.labels.nbytes < sys.getsizeof(part) < sys.getsizeof(rows)
     times = work.products(part, np.ones(3))
@@ -293,7 +293,7 @@ def test_rows_travel_as_their_recipe(tmp_path):
     assert rows.data.equals(data.select([2, 3, 4]))
     assert len(pickle.dumps(rows)) < 1000 < rows.data.X.nbytes
     assert pickle.loads(pickle.dumps(rows)).data.equals(rows.data)
-    whole, at = work.Whole(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
+    whole, at = work.GlobalFacts(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
     part = work.part_objective(
         rows, LinearScorer(data.n_features), tr.losses.ListNet(), Standardization.from_data(rows.data.X), whole
     )
@@ -314,7 +314,7 @@ def test_stored_copies_are_cut_into_whole_queries(tmp_path):
         cluster.read(tmp_path / "d.toprank-data", label="y")
     with pytest.raises(DataError, match="partitions must be a whole number of at least 1"):
         cluster.read(tmp_path / "d.toprank-data", partitions=0)
-    with pytest.raises(DataError, match="A file is a partition"):
+    with pytest.raises(DataError, match="Each file is one partition"):
         cluster.read([tmp_path / "d.txt"], partitions=3)
 
 
@@ -342,7 +342,7 @@ def test_what_can_be_distributed(tmp_path):
     with pytest.raises(DataError, match="There is no file to read"):
         cluster.read([])
     with pytest.raises(UnknownNameError, match="neighbors"):
-        cluster.read(["a.txt"], repair="neighbors")
+        cluster.read(["a.txt"], on_split_queries="neighbours")
     with pytest.raises(tr.ToprankError, match=r"gone.txt"):
         FilePart(str(tmp_path / "gone.txt")).load()
 
@@ -363,14 +363,14 @@ def test_refusals_without_a_cluster(tmp_path):
 def test_connecting_in_vain():
     with pytest.raises(cluster.ClusterError, match="This process has no Dask client"):
         cluster.connect()
-    with pytest.raises(cluster.ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 "):
-        cluster.connect("tcp://127.0.0.1:1", patience=0.5)
+    with pytest.raises(cluster.ClusterError, match=r"No Dask scheduler replies at tcp://127.0.0.1:1 "):
+        cluster.connect("tcp://127.0.0.1:1", timeout=0.5)
     with pytest.raises(DataError, match="not both"):
         cluster.connect("tcp://127.0.0.1:1", workers=2)
-    with pytest.raises(DataError, match="patience must be a positive number"):
-        cluster.connect(workers=2, patience=0)
-    with pytest.raises(DataError, match="checkpoint must be"):
-        cluster.connect(workers=2, checkpoint=0)
+    with pytest.raises(DataError, match="timeout must be a positive number"):
+        cluster.connect(workers=2, timeout=0)
+    with pytest.raises(DataError, match="checkpoint_every must be"):
+        cluster.connect(workers=2, checkpoint_every=0)
 
 
 def test_the_extra_is_named(monkeypatch):
@@ -425,8 +425,8 @@ def test_nobody_waits_for_the_dead():
 
     first, second, third = met(3, talk)
     assert isinstance(second, ValueError)
-    assert isinstance(first, LeftAloneError)
-    assert isinstance(third, LeftAloneError)
+    assert isinstance(first, PeerLostError)
+    assert isinstance(third, PeerLostError)
 
 
 def test_strangers_are_sent_away():
@@ -470,7 +470,7 @@ def test_a_port_of_a_connection_just_closed_is_not_given(monkeypatch):
 
 def test_a_meeting_that_never_fills_up_ends():
     (port,) = free_port()
-    with pytest.raises(LeftAloneError, match="not all trainers met"):
+    with pytest.raises(PeerLostError, match="not all trainers met"):
         AllReduce(0, 2, ("127.0.0.1", port), b"secret", 0.2)
-    with pytest.raises(LeftAloneError, match="not all trainers met"):
+    with pytest.raises(PeerLostError, match="not all trainers met"):
         AllReduce(1, 2, ("127.0.0.1", port), b"secret", 0.2)

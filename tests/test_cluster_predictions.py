@@ -21,7 +21,7 @@ pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def two():
     """Two workers in this process: quick to start, and the same tasks."""
-    with cluster.connect(workers=2, processes=False, patience=60) as connected:
+    with cluster.connect(workers=2, processes=False, timeout=60) as connected:
         yield connected
 
 
@@ -38,7 +38,7 @@ def ranker(data):
 def placed_quietly(two, data, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cluster.QueriesMovedWarning)
-        return two.place(data, **options)
+        return two.persist(data, **options)
 
 
 def scattered(data, seed=0):
@@ -59,7 +59,7 @@ def test_a_ranker_remembers_the_columns_of_a_cluster(two, data, tmp_path, kind):
     roles = {"qid": "search_id", "label": "rated", "features": list(data.feature_names or table.columns[2:-1])}
     if kind == "frame":
         ranker = two.fit(
-            tr.LinearRanker("Squared"), two.place(dask.dataframe.from_pandas(table, npartitions=1), **roles)
+            tr.LinearRanker("Squared"), two.persist(dask.dataframe.from_pandas(table, npartitions=1), **roles)
         )
     else:
         half = data.queries.offsets[20]
@@ -77,7 +77,7 @@ def test_rows_in_any_order_get_their_own_scores(two, data, ranker, tmp_path, par
 
     frame, order = scattered(data)
     parts = dask.dataframe.from_pandas(frame, npartitions=partitions, sort=False)
-    placed = placed_quietly(two, parts, repair="all")
+    placed = placed_quietly(two, parts, on_split_queries="all")
     expected = ranker.predict(data)[order]
     np.testing.assert_array_equal(two.predict(ranker, placed), expected)
     paths = two.write_predictions(ranker, placed, tmp_path)
@@ -93,7 +93,7 @@ def test_rows_regrouped_inside_a_partition(two, data, ranker):
     halves = np.array_split(np.arange(data.n_queries), 2)
     pieces = [frame[np.isin(data.qid, data.qids[half])].sample(frac=1.0, random_state=0) for half in halves]
     parts = dask.dataframe.concat([dask.dataframe.from_pandas(piece, npartitions=1, sort=False) for piece in pieces])
-    placed = two.place(parts)
+    placed = two.persist(parts)
     assert placed.n_moved == 0
     rows = np.concatenate([piece.index.to_numpy() for piece in pieces])
     np.testing.assert_array_equal(two.predict(ranker, placed), ranker.predict(data)[rows])
@@ -111,7 +111,7 @@ def test_a_file_for_each_file(two, data, ranker, tmp_path):
     for number, (a, b) in enumerate(cuts):
         parquet.write_table(table.slice(a, b - a), source / f"part-{number}.parquet")
     placed = placed_quietly(two, cluster.read(source))
-    assert len(placed.facts) == 2
+    assert len(placed.summaries) == 2
     expected = ranker.predict(data)
     np.testing.assert_array_equal(two.predict(ranker, placed), expected)
     paths = two.write_predictions(ranker, placed, target)
@@ -214,9 +214,9 @@ def test_a_file_that_changed_since(two, data, ranker, tmp_path):
     for number, queries in enumerate(np.array_split(np.arange(data.n_queries), 2)):
         paths.append(tmp_path / f"{number}.parquet")
         tr.write(data.select(queries), paths[-1])
-    placed = two.place(cluster.read(paths))
+    placed = two.persist(cluster.read(paths))
     tr.write(data.select(np.arange(3)), paths[0])
-    placed.place_evenly()  # what a lost worker leads to
+    placed.redistribute()  # what a lost worker leads to
     with pytest.raises(DataError, match="other rows than when"):
         two.predict(ranker, placed)
     target = tmp_path / "out"

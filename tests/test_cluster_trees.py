@@ -25,7 +25,7 @@ FEW = {"n_trees": 6, "num_leaves": 5, "early_stopping": None, "threads": 1}
 
 @pytest.fixture(scope="module")
 def two():
-    with cluster.connect(workers=2, patience=60, checkpoint=4) as connected:
+    with cluster.connect(workers=2, timeout=60, checkpoint_every=4) as connected:
         yield connected
 
 
@@ -103,14 +103,14 @@ def test_lightgbm_itself_makes_the_same_trees(two):
 
     data = tr.synthetic(n_queries=120, seed=3)
     halves = [DataPart(data.select(part), f"half {n}") for n, part in enumerate((np.arange(60), np.arange(60, 120)))]
-    placed = two.place(cluster.Parts(halves))  # one on each worker, so that no task has a reason to go elsewhere
+    placed = two.persist(cluster.Partitions(halves))  # one on each worker, so that no task has a reason to go elsewhere
     options = {"n_trees": 8, "num_leaves": 15, "min_data_in_leaf": 5, "seed": 1}
-    orders = [placed, two.place(cluster.Parts(halves[::-1]))]  # which worker comes first is up to LightGBM
+    orders = [placed, two.persist(cluster.Partitions(halves[::-1]))]  # which worker comes first is up to LightGBM
     ours = [two.fit(tr.TreeRanker("lightgbm:lambdarank", **options), order) for order in orders]
 
     def chunks(field, width=None):
         parts = []
-        for rows, facts in zip(placed.rows.placement().futures, placed.facts, strict=True):
+        for rows, facts in zip(placed.rows.placement().futures, placed.summaries, strict=True):
             made = dask.delayed(lambda part, field=field: field(part.data))(rows)
             length = facts.n_documents if width is not None or field is labels else len(facts.qids)
             shape = (length,) if width is None else (length, width)
@@ -228,7 +228,7 @@ def test_a_second_ctrl_c_ends_the_trainers(two, train, monkeypatch):
 
     pids = two.client.run(os.getpid)
     monkeypatch.setattr(_Training, "_look", interrupt)
-    monkeypatch.setattr(Checkpoints, "ask_to_stop", interrupted)
+    monkeypatch.setattr(Checkpoints, "request_stop", interrupted)
     with pytest.raises(KeyboardInterrupt):
         two.fit(tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 10**6})), train)
     for address in pids:
@@ -241,7 +241,7 @@ def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
     """Somebody else's task takes a worker the moment before the trainers start; it is neither lost nor restarted."""
     pids = two.client.run(os.getpid)
     begun, done = (distributed.Event(f"another-{name}", client=two.client) for name in ("begun", "done"))
-    doors, tasks = _Training._doors, []
+    doors, tasks = _Training._addresses, []
 
     def another():
         distributed.Event("another-begun").set()
@@ -251,11 +251,11 @@ def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
         found = doors(self, addresses)
         tasks.append(two.client.submit(another, workers=[sorted(addresses)[-1]], pure=False))
         assert begun.wait(timeout="300s")
-        patch.setattr(self.runner, "patience", 3.0)  # not before: a busy machine needs some
+        patch.setattr(self.runner, "timeout", 3.0)  # not before: a busy machine needs some
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Training, "_doors", taken)
+        patch.setattr(_Training, "_addresses", taken)
         with pytest.raises(cluster.ClusterError, match=r"nothing was begun within 3 s on .*: busy") as told:
             two.fit(tr.TreeRanker("ListNet", **FEW), train)
     done.set()
@@ -271,7 +271,7 @@ def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
 
 def test_the_scheduler_goes_away(train, monkeypatch):
     """Which is said at once, however patient we are."""
-    own = cluster.connect(workers=1, patience=10**6)
+    own = cluster.connect(workers=1, timeout=10**6)
     look = _Training._look
 
     def close(self, trainers):
@@ -310,14 +310,14 @@ def test_a_training_that_fails_leaves_no_network_and_the_logger_of_the_process(t
         raise DataError("It cannot be trained.")
 
     monkeypatch.setattr(tree_share, "make_rounds", fails)
-    doors = _Training._doors
+    doors = _Training._addresses
 
     def noted(self, addresses):
         hub, machines = doors(self, addresses)
         ports.update(int(machine.rpartition(":")[2]) for machine in machines)
         return hub, machines
 
-    monkeypatch.setattr(_Training, "_doors", noted)
+    monkeypatch.setattr(_Training, "_addresses", noted)
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
         with pytest.raises(DataError, match="It cannot be trained"):
@@ -345,10 +345,10 @@ def test_a_worker_dies_and_training_goes_on_from_a_checkpoint(two, train, valid,
         look(self, trainers)
 
     monkeypatch.setattr(_Training, "_look", kill_after_a_checkpoint)
-    with pytest.warns(WorkerLostWarning, match=r"training goes on from round [1-9]\d*\."):
+    with pytest.warns(WorkerLostWarning, match=r"training resumes from round [1-9]\d*\."):
         ranker = two.fit(tr.TreeRanker("LambdaRank", **(FEW | {"n_trees": 600})), train, valid=valid)
     assert ranker.best_iteration_ == 600
     assert ranker.history_["round"] == list(range(1, 601))
-    assert "A worker was lost; training went on from round" in ranker.stopped_
+    assert "A worker was lost; training resumed from round" in ranker.stopped_
     assert left_behind(two.client) == []
     two.client.wait_for_workers(2, timeout=300)

@@ -21,7 +21,7 @@ from toprank.errors import (
     require_extra,
     reword,
 )
-from toprank.exporters.exporter import DifferenceError
+from toprank.exporters.exporter import ParityError
 from toprank.serving.requests import RefusedError
 
 REMEDY = Remedy("lower {k}.", "ask for fewer.", k=...)
@@ -70,7 +70,7 @@ def test_a_name_among_none_is_not_followed_by_an_empty_list():
 
 def test_every_kind_can_arrive():
     """Kinds that ask for more than a message, too; a new one is found here."""
-    assert {RepeatedPairError, DifferenceError, RefusedError} < subclasses(ToprankError)
+    assert {RepeatedPairError, ParityError, RefusedError} < subclasses(ToprankError)
     if find_spec("torch"):
         import_module("toprank.rankers.neural.objective")  # which has one of its own
     for kind in subclasses(ToprankError):

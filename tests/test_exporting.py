@@ -23,9 +23,9 @@ from export_mutants import of_trees
 from support import toprank
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
-from toprank.exporters import c_source, format_named, names, onnx_graph, walking, xgboost_json
+from toprank.exporters import c_source, get_format, names, onnx_graph, split_probes, xgboost_json
 from toprank.exporters import probe_rows as probe_rows_room
-from toprank.exporters.exporter import DifferenceError, DifferenceWarning
+from toprank.exporters.exporter import ParityError, ParityWarning
 from toprank.exporters.float32 import next_single, single_below
 from toprank.exporters.interpreters import xgboost
 from toprank.exporters.parity import changed_rankings
@@ -155,16 +155,16 @@ def given_data(name: str) -> tr.RankingData:
 @pytest.mark.parametrize("format", OURS)
 @pytest.mark.parametrize("name", RANKERS)
 def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> None:
-    model, path = ranker(name), tmp_path / f"model{format_named(format).suffix}"
+    model, path = ranker(name), tmp_path / f"model{get_format(format).suffix}"
     if (name, format) not in HELD:
         with pytest.raises(DataError, match=r"cannot hold this model: .*(Export it to|Rename)"):
             tr.export(model, format, path)
         assert not list(tmp_path.iterdir())
         return
     parity = tr.export(model, format, path, check=given_data(name))
-    assert parity.rows_beyond == 0, str(parity)
+    assert parity.n_mismatches == 0, str(parity)
     assert parity.rankings_changed == 0, str(parity)
-    assert parity.largest < (1e-5 if format == "xgboost" else 1e-9)
+    assert parity.max_difference < (1e-5 if format == "xgboost" else 1e-9)
     found = {kind.kind: kind.rows for kind in parity.kinds}
     assert found["data"] == given_data(name).n_documents
     assert found.keys() >= {"usual", "missing", "zeros", "tiny", "huge"}
@@ -179,8 +179,8 @@ def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> 
 def test_every_format_is_known_and_says_what_it_is() -> None:
     assert set(names()) == {*OURS, "elasticsearch", "opensearch", "solr", "vespa", "ranklib"}
     for name in names():
-        assert format_named(name).name == name
-        assert format_named(name.upper()).title
+        assert get_format(name).name == name
+        assert get_format(name.upper()).title
 
 
 def test_what_the_rankers_above_are_there_for() -> None:
@@ -248,22 +248,22 @@ def by_kernel(forest: Forest, X: np.ndarray) -> np.ndarray:
 
 
 def scores(formula: Formula, format: str, X: np.ndarray) -> np.ndarray:
-    prepared = format_named(format).prepared(formula)
+    prepared = get_format(format).prepare(formula)
     assert prepared.score is not None
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"m{format_named(format).suffix}"
+        path = Path(folder) / f"m{get_format(format).suffix}"
         path.write_bytes(prepared.files[""])
         return np.asarray(prepared.score(path, X, formula.features))
 
 
 def exact_on(forest: Forest, format: str) -> None:
     formula = Formula(("a", "b", "c"), forest)
-    if format_named(format).refusal(formula) is not None:
+    if get_format(format).unsupported_reason(formula) is not None:
         assert forest.by_category
         assert format == "xgboost"
         return
     made = probe_rows(formula, single=format == "xgboost")
-    rows = made.X[~np.isin(made.kinds, list(format_named(format).prepared(formula).excluded))]
+    rows = made.X[~np.isin(made.kinds, list(get_format(format).prepare(formula).excluded))]
     assert len(rows)
     np.testing.assert_allclose(scores(formula, format, rows), by_kernel(forest, rows), rtol=1e-6, atol=1e-6)
 
@@ -312,14 +312,14 @@ def test_other_readers_of_the_same_files_agree(forest: Forest) -> None:
 
     formula = Formula(("a", "b", "c"), forest)
     X = probe_rows(formula).X[::7]
-    content = format_named("onnx").prepared(formula).files[""]
+    content = get_format("onnx").prepare(formula).files[""]
     [found] = ReferenceEvaluator(content).run(None, {"features": X})
     np.testing.assert_allclose(found, by_kernel(forest, X), rtol=1e-12, atol=1e-12)
     if not forest.by_category:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "m.json"
             X = probe_rows(formula, single=True).X
-            path.write_bytes(format_named("xgboost").prepared(formula).files[""])
+            path.write_bytes(get_format("xgboost").prepare(formula).files[""])
             theirs = xgboost_json._scores(path, X, formula.features)
             np.testing.assert_array_equal(xgboost.score(path.read_text(), X), theirs)
 
@@ -347,15 +347,15 @@ def nearest(threshold: Any) -> Any:
 
 def test_thresholds_rounded_to_the_nearest_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the data pass: they lie on no threshold. The made ones do not."""
-    monkeypatch.setattr(xgboost_json, "least_above", nearest)
-    with pytest.warns(DifferenceWarning, match=r"does not score every row as the model does: \d+ of"):
+    monkeypatch.setattr(xgboost_json, "upper_single", nearest)
+    with pytest.warns(ParityWarning, match=r"does not score every row as the model does: \d+ of"):
         parity = tr.export(ranker("trees"), "xgboost", tmp_path / "m.json", check=data(False))
     found = {kind.kind: kind for kind in parity.kinds}
-    assert found["data"].rows_beyond == 0
-    assert found["thresholds"].rows_beyond > 0
+    assert found["data"].n_mismatches == 0
+    assert found["thresholds"].n_mismatches > 0
     assert found["thresholds"].rankings_changed > 0
-    assert parity.rows_beyond >= found["thresholds"].rows_beyond
-    assert not parity.holds
+    assert parity.n_mismatches >= found["thresholds"].n_mismatches
+    assert not parity.passed
 
 
 def _rounded(tree: Tree) -> Tree:
@@ -378,7 +378,7 @@ def test_a_writer_that_is_wrong_writes_nothing(format: str, broken: Any, tmp_pat
     right = formula_of(model).part
     wrong = of_trees(right, [broken(tree) for tree in right.trees])
     model = _Telling(model, wrong)
-    with pytest.raises(DataError, match="was not written: it does not score as the model does"):
+    with pytest.raises(DataError, match="was not written: its scores differ from the model's"):
         tr.export(model, format, tmp_path / "m", check=data())
     assert not list(tmp_path.iterdir())
 
@@ -437,12 +437,12 @@ def test_rows_stand_at_every_split_that_a_row_can_come_to(forest: Forest, single
     made = probe_rows(Formula(("a", "b", "c"), forest), single=single)
     own = np.isin(made.kinds, ["thresholds", "categories", "missing", "zeros", "tiny"])
     total = sum(len(tree.feature) for tree in forest.trees)
-    assert sum(made.nodes) - made.nodes.met == total
+    assert sum(made.nodes) - made.nodes.covered == total
     for tree in forest.trees:
         by_own = {step for row in made.X[own] for step in walked(tree, forest.flushes, row)}
         assert {step for row in made.X[~own] for step in walked(tree, forest.flushes, row)} <= by_own
     met = {(id(tree), node) for tree in forest.trees for row in made.X for node, _ in walked(tree, forest.flushes, row)}
-    assert len(met) == made.nodes.met == made.nodes.reachable
+    assert len(met) == made.nodes.covered == made.nodes.reachable
 
 
 def test_rows_stand_on_both_sides_of_every_threshold() -> None:
@@ -467,12 +467,12 @@ def test_splits_are_drawn_where_there_are_too_many(monkeypatch: pytest.MonkeyPat
     whole_check = tr.export(ranker("trees"), "python", tmp_path / "m.py")
     assert whole_check.nodes == (56, 56, 0)
     assert not whole_check.sampled
-    monkeypatch.setattr(probe_rows_room, "MOST_ROWS", 60)
+    monkeypatch.setattr(probe_rows_room, "MAX_SPLIT_ROWS", 60)
     parity = tr.export(ranker("trees"), "python", tmp_path / "m.py")
     assert (parity.nodes, parity.sampled) == ((20, 56, 0), True)
     assert parity.rows < whole_check.rows
-    assert "Rows stand at 20 of the 56 splits that a row can come to. They were drawn" in str(parity)
-    assert parity.to_dict()["nodes"] == {"met": 20, "reachable": 56, "unreachable": 0, "sampled": True}
+    assert "Generated rows cover 20 of the 56 reachable splits. This is a sample" in str(parity)
+    assert parity.to_dict()["nodes"] == {"covered": 20, "reachable": 56, "unreachable": 0, "sampled": True}
 
 
 def test_splits_that_nothing_comes_to_are_told(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ def test_what_a_parity_says(tmp_path: Path) -> None:
     assert said["rankings"] == parity.rankings > data().n_queries
     assert f"{parity.rows:,} rows checked against predict" in str(parity)
     assert "onnxruntime" in parity.interpreter
-    assert parity.holds
+    assert parity.passed
     assert "<table" in parity._repr_html_()
 
 
@@ -504,7 +504,7 @@ def test_rows_that_the_model_refuses_are_not_compared(tmp_path: Path) -> None:
     model = network(input_transform="standard").fit(small)
     parity = tr.export(model, "python", tmp_path / "m.py", check=small)
     assert "huge" not in {kind.kind for kind in parity.kinds}
-    assert parity.holds
+    assert parity.passed
 
 
 def test_large_and_sparse_data_are_compared_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,10 +516,10 @@ def test_large_and_sparse_data_are_compared_piece_by_piece(tmp_path: Path, monke
     X[X < 0.5] = 0.0
     thin = data().replace(X=sparse.csr_matrix(X))
     model = tr.LinearRanker().fit(thin)
-    monkeypatch.setattr(room, "_BLOCK", 100)
+    monkeypatch.setattr(room, "_BLOCK_ROWS", 100)
     parity = tr.export(model, "json", tmp_path / "m.json", check=thin)
     assert {kind.kind: kind.rows for kind in parity.kinds}["data"] == thin.n_documents
-    assert (parity.rows_beyond, parity.rankings_changed) == (0, 0)
+    assert (parity.n_mismatches, parity.rankings_changed) == (0, 0)
 
 
 def test_data_beyond_single_precision_are_counted(tmp_path: Path) -> None:
@@ -531,11 +531,11 @@ def test_data_beyond_single_precision_are_counted(tmp_path: Path) -> None:
     assert np.float32(X[0, feature]) == np.float32(X[1, feature])
     close = tr.RankingData(X, feature_names=data().feature_names)
     assert len(set(ranker("trees").predict(close))) == 2
-    with pytest.warns(DifferenceWarning, match="does not score every row"):
+    with pytest.warns(ParityWarning, match="does not score every row"):
         parity = tr.export(ranker("trees"), "xgboost", tmp_path / "m.json", check=close)
     found = {kind.kind: kind for kind in parity.kinds}
-    assert (found["data"].rows_beyond, found["data"].rankings_changed) == (1, 1)
-    assert parity.rows_beyond == 1, "and no made row"
+    assert (found["data"].n_mismatches, found["data"].rankings_changed) == (1, 1)
+    assert parity.n_mismatches == 1, "and no made row"
 
 
 def test_infinite_values_are_refused_as_by_the_ranker(tmp_path: Path) -> None:
@@ -555,10 +555,10 @@ def test_probabilities_that_are_almost_nothing_are_calibrated_alike(
     flat = tuple((a, 0.05) for a, _ in model.calibration_.steps)
     model.calibration_ = dataclasses.replace(model.calibration_, steps=flat)
     parity = tr.export(model, "onnx", tmp_path / "m.onnx")
-    assert parity.holds
-    assert parity.largest < 1e-12
+    assert parity.passed
+    assert parity.max_difference < 1e-12
     monkeypatch.setattr(onnx_graph._Graph, "_sigmoid", lambda graph, Z: graph.nodes("Sigmoid", Z))
-    with pytest.raises(DifferenceError, match="was not written"):
+    with pytest.raises(ParityError, match="was not written"):
         tr.export(model, "onnx", tmp_path / "m.onnx")
 
 
@@ -622,7 +622,7 @@ def test_the_c_file_says_its_features_and_levels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["blend", "table, blend", "ordinal", "categories", "mlp of quantiles"])
 def test_compilers_have_nothing_to_say_about_the_c_file(name: str, tmp_path: Path) -> None:
-    content = format_named("c").prepared(formula_of(ranker(name))).files[""]
+    content = get_format("c").prepare(formula_of(ranker(name))).files[""]
     (tmp_path / "m.c").write_bytes(content)
     compiler = c_source._compiler()
     assert compiler is not None
@@ -645,7 +645,7 @@ def test_names_that_a_target_does_not_take(tmp_path: Path) -> None:
     tr.export(model, "xgboost", tmp_path / "m.json")
     assert xgboost.Booster(model_file=tmp_path / "m.json").feature_names[:3] == ["bm25 title", "a_0_", "x_y"]
     clash = trees().fit(data().replace(feature_names=["a b", "a_b", *(f"f{j}" for j in range(8))]))
-    with pytest.raises(DataError, match="two have one name"):
+    with pytest.raises(DataError, match="two names become equal"):
         tr.export(clash, "lightgbm", tmp_path / "other.txt")
 
 
@@ -654,13 +654,13 @@ def test_names_with_control_characters_and_halves(tmp_path: Path) -> None:
     odd = ["a\x01b", "c\nd", "e\x00f", "g\u2028h", *(f"f{j}" for j in range(6))]
     model = trees().fit(data().replace(feature_names=odd))
     for format, kept in (("lightgbm", "g_h"), ("xgboost", "g\u2028h")):
-        assert format_named(format).prepared(formula_of(model)).files[""].count(b"a_b")
+        assert get_format(format).prepare(formula_of(model)).files[""].count(b"a_b")
         parity = tr.export(model, format, tmp_path / "m.json")
-        assert parity.holds
+        assert parity.passed
         assert any("renamed, 'a\x01b' to 'a_b'" in remark for remark in parity.caveats)
         assert kept.encode() in (tmp_path / "m.json").read_bytes()
     for format in ("c", "python", "onnx"):
-        assert tr.export(model, format, tmp_path / "m.x").holds
+        assert tr.export(model, format, tmp_path / "m.x").passed
     half = copy(model)
     half.feature_names_in_ = np.array(["a\ud800", *odd[1:]], dtype=object)
     with pytest.raises(DataError, match=r"feature 'a\\ud800' holds half a character"):
@@ -749,10 +749,10 @@ def test_without_a_compiler_nothing_is_claimed(tmp_path: Path, monkeypatch: pyte
     parity = tr.export(ranker("linear"), "c", tmp_path / "m.c", check=data())
     assert (parity.rows, parity.kinds) == (0, ())
     assert "not checked, since there is no C compiler here" in str(parity)
-    assert not parity.holds
+    assert not parity.passed
     assert (tmp_path / "m.c").exists()
-    with pytest.raises(DifferenceError, match="could not be checked: there is no C compiler here"):
-        tr.export(ranker("linear"), "c", tmp_path / "other.c", allow_changes=False)
+    with pytest.raises(ParityError, match="could not be checked: there is no C compiler here"):
+        tr.export(ranker("linear"), "c", tmp_path / "other.c", allow_mismatches=False)
     assert not (tmp_path / "other.c").exists()
 
 
@@ -767,7 +767,7 @@ def test_without_onnxruntime_onnx_itself_scores(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(onnx_graph, "installed", lambda _: None)
     parity = tr.export(ranker("linear"), "onnx", tmp_path / "m.onnx", check=data())
     assert parity.interpreter == "onnx's reference evaluator"
-    assert parity.holds
+    assert parity.passed
 
 
 def test_rankers_without_a_formula_are_told_so(tmp_path: Path) -> None:
@@ -808,7 +808,7 @@ def test_wrong_arguments_are_sentences(tmp_path: Path) -> None:
         tr.export(model, "python", tmp_path)
     with pytest.raises(FileError, match="cannot be written"):
         tr.export(model, "python", tmp_path / "nowhere" / "m.py")
-    with pytest.raises(DataError, match="path of the file to write"):
+    with pytest.raises(DataError, match="name of the file to write"):
         tr.export(model, "python", 3)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
@@ -832,13 +832,13 @@ def test_the_command_says_what_was_compared(folder: Path) -> None:
     assert {file.name for file in folder.iterdir()} >= {"m.py", "m.py.check.json"}
     done = toprank("export", "linear.toprank", "--to", "json", "-o", "m.json", "--json")
     told = json.loads(done.stdout)
-    assert (told["file"], told["rows_beyond"], told["rankings_changed"]) == ("m.json", 0, 0)
+    assert (told["file"], told["n_mismatches"], told["rankings_changed"]) == ("m.json", 0, 0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("m.toprank", "--to", "json", "-o", "out"), 1, "no weighted sum"),
+        (("m.toprank", "--to", "json", "-o", "out"), 1, "not a weighted sum"),
         (("m.toprank", "--to", "jsn", "-o", "out"), 2, "did you mean 'json'"),
         (("m.toprank", "--to", "c", "-o", "out", "--server-version", "3"), 1, "does not depend on a server"),
         (("test.parquet", "--to", "c", "-o", "out"), 1, "This is not a model"),
@@ -869,11 +869,11 @@ def test_the_way_to_a_split_is_noted_once_for_all_of_its_rows(tmp_path, monkeypa
     closed = "</split>" * n
     whole = f'<ensemble><tree id="1" weight="0.1"><split>{ends}<output>9</output>{closed}</split></tree></ensemble>'
     (tmp_path / "m.txt").write_text(f"## LambdaMART\n{whole}")
-    within = walking._within
-    monkeypatch.setattr(walking, "_within", lambda *given: noted.append(len(given[0])) or within(*given))
+    within = split_probes._clipped
+    monkeypatch.setattr(split_probes, "_clipped", lambda *given: noted.append(len(given[0])) or within(*given))
     parity = tr.export(tr.load(tmp_path / "m.txt"), "python", tmp_path / "m.py")
-    assert parity.holds
-    assert parity.nodes.met == n
+    assert parity.passed
+    assert parity.nodes.covered == n
     assert noted == [n * (n - 1) // 2]
 
 
@@ -885,11 +885,11 @@ def test_what_xgboost_cannot_say_of_categories_is_refused() -> None:
     assert 3 in one.forest_.categories
     assert other.forest_.feature_gains[3] > 0
     both = tr.BlendRanker.from_fitted([one, other], whole())
-    with pytest.raises(DataError, match="for a category and some for a number"):
-        format_named("xgboost").prepared(formula_of(both))
+    with pytest.raises(DataError, match="as a category and some as a number"):
+        get_format("xgboost").prepare(formula_of(both))
     X = whole().X.copy()
     X[:, 3] += 2**24
     far = trees(categorical=[3], lightgbm_params={"min_data_per_group": 5}).fit(whole().replace(X=X))
     if far.forest_.categories:  # LightGBM may bin such codes together
         with pytest.raises(DataError, match="16,777,216"):
-            format_named("xgboost").prepared(formula_of(far))
+            get_format("xgboost").prepare(formula_of(far))

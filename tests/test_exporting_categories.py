@@ -19,9 +19,9 @@ import toprank as tr
 from export_mutants import Check, of_forest, of_trees
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
-from toprank.exporters import code_ranges, export, format_named
-from toprank.exporters.code_ranges import neighborly_numbers, with_ranges
-from toprank.exporters.exporter import DifferenceWarning
+from toprank.exporters import code_ranges, export, get_format
+from toprank.exporters.code_ranges import numbers_by_effect, replace_category_sets
+from toprank.exporters.exporter import ParityWarning
 from toprank.exporters.probe_rows import probe_rows
 from toprank.rankers.formula import ExpandedFeatures, Formula, LinearFunction, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_ZERO, Forest, Tree
@@ -68,7 +68,7 @@ codes = st.sets(st.integers(0, 12) | st.sampled_from([31, 32, 33, 1000, 16_777_2
 @given(codes)
 def test_a_set_of_codes_is_as_thresholds_what_it_was(wanted: set[int]) -> None:
     X = edges(wanted | {0, 5})
-    plain = with_ranges(Forest.from_trees([node_of(wanted)], 1, np.zeros(1)))
+    plain = replace_category_sets(Forest.from_trees([node_of(wanted)], 1, np.zeros(1)))
     assert plain is not None
     assert not plain.by_category
     np.testing.assert_array_equal(plain.predict(X[:, None]), is_one_of(wanted, X))
@@ -88,7 +88,7 @@ def test_every_engine_reads_the_set(wanted: set[int], server: tuple[str, str | N
     if engine == "solr":  # where its slack cannot be undone
         beside_one = np.nextafter(np.float32(-1), np.float32(0))
         X = X[((np.abs(X) >= 1e-6) | (X == 0.0) | np.isnan(X)) & (beside_one != X)]
-    reason = format_named(engine).refusal(formula, version)
+    reason = get_format(engine).unsupported_reason(formula, version)
     if server in TAKE_MISSING_FOR_ZERO and 0 in wanted:
         assert "left and right" in (reason or ""), "category 0 is in the set, a missing value is not"
         assert ("categories are numbered from 1 on" in (reason or "")) == (version is not None or engine == "ranklib")
@@ -98,7 +98,7 @@ def test_every_engine_reads_the_set(wanted: set[int], server: tuple[str, str | N
 
 
 def scores_of(engine: str, formula: Formula, version: str | None, X: np.ndarray) -> np.ndarray:
-    prepared = format_named(engine).prepared(formula, version)
+    prepared = get_format(engine).prepare(formula, version)
     assert prepared.score is not None
     with tempfile.TemporaryDirectory() as folder:
         for beside, content in prepared.files.items():
@@ -140,7 +140,7 @@ def forests(draw: st.DrawFn) -> Forest:
 
 @given(forests())
 def test_forests_are_what_they_were(forest: Forest) -> None:
-    plain = with_ranges(forest)
+    plain = replace_category_sets(forest)
     assert plain is not None
     values = edges(range(10))
     X = np.column_stack([np.repeat(values, len(values)), np.tile(values, len(values))])
@@ -152,7 +152,7 @@ def test_levels_may_have_any_numbers(forest: Forest, first: list[int], second: l
     """Whatever the numbers, a document has the score of its levels; 0 and none are the same."""
     by_set = of_trees(forest, [tree for tree in forest.trees if all(one is not None for one in tree.categories)])
     numbers = {0: np.array(first), 1: np.array(second)}
-    plain = with_ranges(by_set, numbers)
+    plain = replace_category_sets(by_set, numbers)
     assert plain is not None
     known = np.append(np.arange(10.0), np.nan)
     X = np.column_stack([np.repeat(known, 11), np.tile(known, 11)])
@@ -178,7 +178,7 @@ def test_what_is_settled_further_up_is_not_asked_again() -> None:
         2.0 ** np.arange(4),
         np.zeros(3),
     )
-    plain = with_ranges(Forest.from_trees([tree], 1, np.zeros(1)))
+    plain = replace_category_sets(Forest.from_trees([tree], 1, np.zeros(1)))
     assert plain is not None
     assert len(plain.feature) == 6, "the six ends of three ranges, each once"
     X = edges(range(8))[:, None]
@@ -189,9 +189,9 @@ def test_numbers_make_neighbors_of_levels_that_go_the_same_ways() -> None:
     """Twelve levels by turns good and bad: two ranges by effect, twelve by name."""
     good = set(range(0, 12, 2))
     forest = Forest.from_trees([node_of(good), node_of(good - {0}), node_of({*good, 1})], 1, np.zeros(1))
-    numbers = neighborly_numbers(forest, 0, 14)
+    numbers = numbers_by_effect(forest, 0, 14)
     assert sorted(numbers.tolist()) == list(range(1, 15))
-    plain, by_code = with_ranges(forest, {0: numbers}), with_ranges(forest)
+    plain, by_code = replace_category_sets(forest, {0: numbers}), replace_category_sets(forest)
     assert plain is not None
     assert by_code is not None
     assert len(plain.feature) <= 6 < 30 <= len(by_code.feature)
@@ -279,7 +279,7 @@ def test_what_the_rankers_are_there_for() -> None:
 @pytest.mark.parametrize("name", ["table", "table without holes", "codes", "blend"])
 def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, version: str | None, tmp_path: Path) -> None:
     model = ranker(name)
-    reason = format_named(engine).refusal(formula_of(model), version)
+    reason = get_format(engine).unsupported_reason(formula_of(model), version)
     if reason is not None:
         assert "left and right" in reason, reason
         assert name != "table without holes", "0 is no level, whatever the version takes a missing value for"
@@ -290,7 +290,7 @@ def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, versio
         return
     data = {"codes": coded, "table without holes": lambda: table(False)}.get(name, table)()
     parity = export(model, engine, tmp_path / "m.json", server_version=version, check=data)
-    assert parity.holds, str(parity)
+    assert parity.passed, str(parity)
     counted = {kind.kind for kind in parity.kinds if not kind.excluded}
     assert {"data", "usual", "categories", "thresholds", "missing"} <= counted
     assert ("negative" in counted) == (name == "codes"), "no text is between two levels"
@@ -302,7 +302,7 @@ def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, versio
     ("name", "word"), [("grades", "several grades"), ("gains", "columns of 0 and 1"), ("means", "has no tables")]
 )
 def test_what_is_no_forest_of_thresholds_is_refused(name: str, word: str, engine: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=word if engine != "vespa" else "ONNX without texts"):
+    with pytest.raises(DataError, match=word if engine != "vespa" else "ONNX without text inputs"):
         export(ranker(name), engine, tmp_path / "m.json", server_version=NEWEST.get(engine))
 
 
@@ -314,7 +314,7 @@ def test_what_is_no_forest_of_thresholds_is_refused(name: str, word: str, engine
 def test_a_linear_ranker_has_a_feature_for_each_level(name: str, engine: str, tmp_path: Path) -> None:
     model, data = ranker(name), {"linear": table, "sparse": sellers}[name]()
     parity = export(model, engine, tmp_path / "m.json", check=data)
-    assert parity.holds, str(parity)
+    assert parity.passed, str(parity)
     assert {"data", "categories", "missing"} <= {kind.kind for kind in parity.kinds if not kind.excluded}
     text = json.loads((tmp_path / "m.json").read_text())
     weights = text["params"] if engine == "solr" else json.loads(text["model"]["model"]["definition"])
@@ -327,7 +327,7 @@ def test_a_linear_ranker_has_a_feature_for_each_level(name: str, engine: str, tm
     )
     assert ("seller=(other)" in weights) == (name == "sparse")
     fields = "'brand' and 'seller'" if name == "sparse" else "'brand' and 'size'"
-    assert any(f"asks the documents' {fields} for" in remark for remark in parity.caveats)
+    assert any(f"levels of {fields} in the document field" in remark for remark in parity.caveats)
     assert not (tmp_path / "m.levels.json").exists()
 
 
@@ -349,11 +349,11 @@ def test_weights_of_levels_that_are_wrong_are_found(engine: str) -> None:
         weights[0, column] *= 1.05
         parity = check.parity(replace(part, part=replace(part.part, weights=weights)))
         assert parity is not None
-        assert not parity.holds, column
+        assert not parity.passed, column
     swapped = [(place, where[::-1]) for place, where in part.categories]
     parity = check.parity(replace(part, categories=tuple(swapped)))
     assert parity is not None
-    assert not parity.holds
+    assert not parity.passed
 
 
 def test_lines_whose_levels_cannot_be_asked_for(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_lines_whose_levels_cannot_be_asked_for(tmp_path: Path) -> None:
         return tr.LinearRanker().fit(tr.RankingData.from_frame(frame().assign(**columns), qid="qid", label="label"))
 
     odd = fitted(brand=frame()["brand"].replace("Acme", "{{x}}"))
-    with pytest.raises(DataError, match="would be a parameter"):
+    with pytest.raises(DataError, match="would be read as a parameter"):
         export(odd, "elasticsearch", tmp_path / "m.json")
     twice = fitted(**{"brand=Acme": frame()["price"]})
     with pytest.raises(DataError, match="two of its features are called 'brand=Acme'"):
@@ -372,10 +372,10 @@ def test_lines_of_too_many_levels(tmp_path: Path, monkeypatch: Any) -> None:
     from toprank.exporters import levels
 
     monkeypatch.setattr(levels, "MOST_TERMS", 12)
-    with pytest.raises(DataError, match="each of 13 levels, which is a query each"):
+    with pytest.raises(DataError, match="each of 13 levels, each of which is a query"):
         export(ranker("linear"), "solr", tmp_path / "m.json")
     monkeypatch.setattr(levels, "MOST_TERMS", 13)
-    assert export(ranker("linear"), "solr", tmp_path / "m.json").holds
+    assert export(ranker("linear"), "solr", tmp_path / "m.json").passed
 
 
 # ---- mistakes are found ----
@@ -393,7 +393,7 @@ def test_a_category_too_many_or_too_few_is_found(name: str, engine: str) -> None
         if parity is None or bound <= parity.tolerance * np.abs(check.rows.expected).max():
             continue
         tried += 1
-        assert not parity.holds, what
+        assert not parity.passed, what
     assert tried >= 10
 
 
@@ -442,10 +442,10 @@ def test_the_other_side_for_missing_values_is_found(name: str, engine: str, tmp_
 
 def _is_caught(name: str, engine: str, folder: Path) -> None:
     if engine == "vespa":
-        with pytest.raises(DataError, match="does not score as the model does"):
+        with pytest.raises(DataError, match="its scores differ from the model's"):
             export(ranker(name), engine, folder / "m.json")
         return
-    with pytest.warns(DifferenceWarning):
+    with pytest.warns(ParityWarning):
         export(ranker(name), engine, folder / "m.json", server_version=NEWEST[engine])
 
 
@@ -461,7 +461,7 @@ def test_numbers_in_another_order_are_found(tmp_path: Path, monkeypatch: Any) ->
 
     monkeypatch.setattr(levels.LevelNumbers, "_by_number", turned)
     for engine in ("elasticsearch", "solr"):
-        with pytest.warns(DifferenceWarning):
+        with pytest.warns(ParityWarning):
             export(ranker("table"), engine, tmp_path / "m.json", server_version=NEWEST[engine])
 
 
@@ -482,9 +482,11 @@ def test_trees_that_would_grow_too_much_are_refused_before_they_do() -> None:
     names = tuple(f"f{j}" for j in range(190))
     for engine in ("elasticsearch", "solr", "vespa", "ranklib"):
         formula = Formula(names[:1], alternating(31_000))
-        assert format_named(engine).refusal(formula, NEWEST.get(engine)) is None or engine == "ranklib"
+        assert get_format(engine).unsupported_reason(formula, NEWEST.get(engine)) is None or engine == "ranklib"
         for forest in (alternating(33_000), alternating(60, 40), alternating(300, 190)):  # the last: deeper than calls
-            reason = format_named(engine).refusal(Formula(names[: forest.n_features], forest), NEWEST.get(engine))
+            reason = get_format(engine).unsupported_reason(
+                Formula(names[: forest.n_features], forest), NEWEST.get(engine)
+            )
             assert reason is not None
             assert "leaves become more than 32,000" in reason
             assert "max_cat_threshold" in reason
@@ -493,7 +495,7 @@ def test_trees_that_would_grow_too_much_are_refused_before_they_do() -> None:
 def test_codes_that_single_precision_cannot_tell_apart() -> None:
     for engine in ("elasticsearch", "solr", "ranklib"):
         large = Formula(("a",), Forest.from_trees([node_of({1, 1 << 24})], 1, np.zeros(1)))
-        assert "16,777,216 of 'a'" in (format_named(engine).refusal(large, NEWEST.get(engine)) or "")
+        assert "16,777,216 of 'a'" in (get_format(engine).unsupported_reason(large, NEWEST.get(engine)) or "")
 
 
 def test_a_category_that_is_also_compared_has_no_numbers() -> None:
@@ -501,9 +503,13 @@ def test_a_category_that_is_also_compared_has_no_numbers() -> None:
     stump = replace(node_of({1}), categories=(None,), threshold=np.array([0.5]))
     both = Formula(("a",), Forest.from_trees([node_of({1}), stump], 1, np.zeros(1)), encoding)
     for engine in (*NEWEST, "ranklib"):
-        assert "takes the category 'a' for a number" in (format_named(engine).refusal(both, NEWEST.get(engine)) or "")
+        assert "treats the category 'a' as a number" in (
+            get_format(engine).unsupported_reason(both, NEWEST.get(engine)) or ""
+        )
     plain = replace(both, encoding=None)
-    assert format_named("elasticsearch").refusal(plain, "8.15") is None, "codes that are given as such are both"
+    assert get_format("elasticsearch").unsupported_reason(plain, "8.15") is None, (
+        "codes that are given as such are both"
+    )
 
 
 def test_zeros_that_are_missing_beside_sets() -> None:
@@ -530,9 +536,9 @@ def test_a_feature_of_elasticsearch_asks_for_levels(tmp_path: Path) -> None:
         assert {str(one["filter"]["term"][name]): one["weight"] for one in asked} == numbers[name]
     assert all(isinstance(one["filter"]["term"]["size"], int) for one in by_name["size"]["functions"][:-1])
     assert "field_value_factor" in by_name["price"]
-    [said] = [remark for remark in parity.caveats if "documents' 'brand' and 'size'" in remark]
-    assert said.startswith("m.features.json asks")
-    assert "m.levels.json has for the level, and 0 for any other" in said
+    [said] = [remark for remark in parity.caveats if "the level of 'brand' and 'size'" in remark]
+    assert said.startswith("m.features.json looks up")
+    assert "the level in m.levels.json, and 0 for any other" in said
     assert not any("as its code" in remark for remark in parity.caveats)
     kept = json.loads((tmp_path / "m.json.check.json").read_text())
     assert {row[kept["features"].index("brand")] for row in kept["rows"]} <= {*BRANDS, None}
@@ -550,8 +556,8 @@ def test_a_feature_of_solr_asks_for_levels(tmp_path: Path) -> None:
 
 def test_vespa_is_given_texts(tmp_path: Path) -> None:
     parity = export(ranker("table"), "vespa", tmp_path / "m.json", check=table())
-    assert parity.holds
-    assert parity.largest == 0.0
+    assert parity.passed
+    assert parity.max_difference == 0.0
     text = json.loads((tmp_path / "m.json").read_text())
     assert list(text["feature_infos"]) == ["brand", "size"]
     assert text["pandas_categorical"] == [sorted(BRANDS), ["36", "38", "40", "42"]]
@@ -564,7 +570,7 @@ def test_texts_in_large_models_of_vespa(tmp_path: Path, monkeypatch: Any) -> Non
     monkeypatch.setattr(vespa, "_PATH", 10.0)
     monkeypatch.setattr(vespa, "_TREE", 4)
     parity = export(ranker("table"), "vespa", tmp_path / "m.json", check=table())
-    assert parity.holds
+    assert parity.passed
     assert any("single precision" in remark for remark in parity.caveats)
 
 
@@ -573,13 +579,15 @@ def test_levels_of_any_characters(odd: str, tmp_path: Path) -> None:
     data = tr.RankingData.from_frame(frame().replace({"brand": {"Acme": odd}}), qid="qid", label="label")
     model = trees().fit(data)
     for engine in ("elasticsearch", "solr"):
-        assert export(model, engine, tmp_path / "m.json", server_version=NEWEST[engine], check=data).holds
+        assert export(model, engine, tmp_path / "m.json", server_version=NEWEST[engine], check=data).passed
     asks = "match_all" in (tmp_path / "m.features.json").read_text() or odd != "{{x}}"
-    assert asks or "{{" not in (tmp_path / "m.features.json").read_text(), "what would be a parameter is not asked for"
+    assert asks or "{{" not in (tmp_path / "m.features.json").read_text(), (
+        "what would be read as a parameter is not asked for"
+    )
     if odd == "{{x}}":
-        assert export(model, "vespa", tmp_path / "m.json").holds
+        assert export(model, "vespa", tmp_path / "m.json").passed
     else:
-        with pytest.raises(DataError, match="holds a quote or a backslash"):
+        with pytest.raises(DataError, match="contains a quote or a backslash"):
             export(model, "vespa", tmp_path / "m.json")
 
 
@@ -589,14 +597,16 @@ def test_many_levels_are_numbers_in_the_index(tmp_path: Path, monkeypatch: Any) 
     monkeypatch.setattr(levels, "MOST_TERMS", 5)
     for engine in ("elasticsearch", "solr"):
         parity = export(ranker("table"), engine, tmp_path / "m.json", server_version=NEWEST[engine], check=table())
-        assert parity.holds
-        assert any("Give 'brand' as the number that m.levels.json has" in remark for remark in parity.caveats)
-        assert any("asks the documents' 'size' for each level" in remark for remark in parity.caveats)
+        assert parity.passed
+        assert any("Pass 'brand' as the number of the level in m.levels.json" in remark for remark in parity.caveats)
+        assert any("looks up the level of 'size' in the document field" in remark for remark in parity.caveats)
 
 
 def test_ranklib_is_given_numbers(tmp_path: Path) -> None:
     parity = export(ranker("table without holes"), "ranklib", tmp_path / "m.txt")
-    assert any("Give 'brand' and 'size' as the number that m.levels.json has" in remark for remark in parity.caveats)
+    assert any(
+        "Pass 'brand' and 'size' as the number of the level in m.levels.json" in remark for remark in parity.caveats
+    )
     assert sorted(json.loads((tmp_path / "m.levels.json").read_text())["size"].values()) == [1, 2, 3, 4]
 
 

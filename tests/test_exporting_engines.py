@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import toprank as tr
 from support import toprank
 from toprank.errors import DataError
-from toprank.exporters import elastic, export, float32, format_named, solr, vespa
-from toprank.exporters.exporter import DifferenceError, DifferenceWarning
+from toprank.exporters import elastic, export, float32, get_format, solr, vespa
+from toprank.exporters.exporter import ParityError, ParityWarning
 from toprank.exporters.float32 import single_below
-from toprank.exporters.parity import ComparedRows, changed_rankings, compared
+from toprank.exporters.parity import ComparedRows, changed_rankings, measure_parity
 from toprank.exporters.probe_rows import probe_rows
 from toprank.rankers.formula import Formula, LinearFunction, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
@@ -88,14 +88,14 @@ def predicted(name: str, X: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", RANKERS)
 def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, version: str | None, tmp_path: Path) -> None:
     model = ranker(name)
-    reason = format_named(engine).refusal(formula_of(model), version)
+    reason = get_format(engine).unsupported_reason(formula_of(model), version)
     if reason is not None:
         with pytest.raises(DataError, match=REFUSED[name, engine]):
             export(model, engine, tmp_path / "m.json", server_version=version)
         assert not list(tmp_path.iterdir())
         return
     parity = export(model, engine, tmp_path / "m.json", server_version=version)
-    assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
+    assert (parity.n_mismatches, parity.rankings_changed) == (0, 0), str(parity)
     counted = {kind.kind for kind in parity.kinds if not kind.excluded}
     assert {"usual", "zeros"} <= counted
     if engine != "ranklib" or isinstance(formula_of(model).part, Forest):
@@ -119,7 +119,7 @@ def test_which_versions_take_models_of_missing_values() -> None:
     formula = formula_of(ranker("trees with holes"))
 
     def taken(engine: str, version: str | None) -> bool:
-        return format_named(engine).refusal(formula, version) is None
+        return get_format(engine).unsupported_reason(formula, version) is None
 
     expected = {
         ("elasticsearch", None): False, ("elasticsearch", "7.10"): False, ("elasticsearch", "8.11"): False,
@@ -131,10 +131,10 @@ def test_which_versions_take_models_of_missing_values() -> None:
     }  # fmt: skip
     assert {key: taken(*key) for key in expected} == expected
     for engine in ("elasticsearch", "opensearch", "solr"):
-        with pytest.raises(DataError, match="The version of a server is like"):
-            format_named(engine).prepared(formula, "latest")
+        with pytest.raises(DataError, match="The version of a server must be like"):
+            get_format(engine).prepare(formula, "latest")
     with pytest.raises(DataError, match="does not depend on a server"):
-        format_named("vespa").prepared(formula, "8")
+        get_format("vespa").prepare(formula, "8")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_versions_whose_rules_are_not_known_are_refused(
     message = rf"{version} is not supported.*up to {known}.*server_version='{known}'"
     with pytest.raises(DataError, match=message):
         export(ranker(name), engine, tmp_path / "m.json", server_version=version)
-    assert export(ranker(name), engine, tmp_path / "m.json", server_version=known).holds
+    assert export(ranker(name), engine, tmp_path / "m.json", server_version=known).passed
 
 
 def test_models_for_opensearch_leave_missing_as_zero_off(tmp_path: Path) -> None:
@@ -220,10 +220,10 @@ def by_the_rule(forest: Forest, X: np.ndarray) -> np.ndarray:
 
 def scores_of(engine: str, formula: Formula, version: str | None, X: np.ndarray) -> np.ndarray | None:
     """What the engine makes of the files of a formula; None where it refuses it."""
-    format = format_named(engine)
-    if format.refusal(formula, version) is not None:
+    format = get_format(engine)
+    if format.unsupported_reason(formula, version) is not None:
         return None
-    prepared = format.prepared(formula, version)
+    prepared = format.prepare(formula, version)
     assert prepared.score is not None
     with tempfile.TemporaryDirectory() as folder:
         for beside, content in prepared.files.items():
@@ -253,7 +253,7 @@ def test_forests_of_all_missing_types(engine: str, version: str | None, forest: 
 def test_engines_without_missing_values_take_what_needs_none(forest: Forest) -> None:
     formula = Formula(("a", "b"), forest)
     for engine, version in ENGINES:
-        assert format_named(engine).refusal(formula, version) is None, (engine, version)
+        assert get_format(engine).unsupported_reason(formula, version) is None, (engine, version)
 
 
 # ---- numbers ----
@@ -298,7 +298,7 @@ def test_the_slack_of_solr_at_negative_powers_of_two(value: float) -> None:
 
 @given(st.floats(-1e38, 1e38))
 def test_thresholds_split_singles_where_doubles_do(t: float) -> None:
-    above = float32.least_above(t)
+    above = float32.upper_single(t)
     assert float(single_below(t)) <= t < float(above)
     assert np.nextafter(above, np.float32(-np.inf)) == single_below(t)
 
@@ -308,13 +308,13 @@ def test_thresholds_split_singles_where_doubles_do(t: float) -> None:
 
 def beyond(name: str, engine: str, version: str | None, folder: Path) -> dict[str, int]:
     """How many rows of each kind the check finds to differ, in an export that it warns of."""
-    with pytest.warns(DifferenceWarning, match="does not score every row as the model does"):
+    with pytest.warns(ParityWarning, match="does not score every row as the model does"):
         parity = export(ranker(name), engine, folder / "m", check=data(False), server_version=version)
-    return {kind.kind: kind.rows_beyond for kind in parity.kinds}
+    return {kind.kind: kind.n_mismatches for kind in parity.kinds}
 
 
 def test_thresholds_that_are_copied_are_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(elastic, "least_above", np.float32)
+    monkeypatch.setattr(elastic, "upper_single", np.float32)
     found = beyond("trees", "elasticsearch", None, tmp_path)
     assert found["thresholds"] > 0
     assert found["data"] == 0, "the rows of training would not have told"
@@ -341,7 +341,7 @@ def test_slack_that_is_not_undone_is_caught(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> None:
     formula = formula_of(ranker("trees with holes"))
-    for beside, content in format_named("opensearch").prepared(formula, "3.8").files.items():
+    for beside, content in get_format("opensearch").prepare(formula, "3.8").files.items():
         (tmp_path / (f"m{beside}" if beside else "m.json")).write_bytes(content)
     X = probe_rows(formula, single=True).X
     found = {
@@ -359,7 +359,7 @@ def test_a_server_that_sends_missing_values_right_is_caught(tmp_path: Path) -> N
 
 
 def refusal(part: Any, engine: str, names: tuple[str, ...] = ("a", "b"), version: str | None = None) -> str:
-    return format_named(engine).refusal(Formula(names, part), version) or ""
+    return get_format(engine).unsupported_reason(Formula(names, part), version) or ""
 
 
 def chain(depth: int, kind: int = MISSING_NONE) -> Forest:
@@ -453,7 +453,9 @@ def test_the_body_of_a_request(tmp_path: Path) -> None:
     names = list(formula_of(ranker("linear")).features)
     assert (body["name"], body["model"]["type"]) == ("my.model", "model/linear")
     assert (tmp_path / "my.model.features.json").exists()
-    assert any(remark.startswith("my.model.features.json makes a feature set 'my.model'") for remark in parity.caveats)
+    assert any(
+        remark.startswith("my.model.features.json creates a feature set 'my.model'") for remark in parity.caveats
+    )
     assert list(json.loads(body["model"]["definition"])) == names
     negative = int((data(True).X < 0).any(axis=1).sum())
     assert any(f"{negative:,} of {data(True).n_documents:,} rows" in remark for remark in parity.caveats)
@@ -479,8 +481,8 @@ def test_data_to_check_on_may_have_their_columns_in_another_order(tmp_path: Path
 def test_a_constant_is_left_out_and_said(tmp_path: Path) -> None:
     model = ranker("linear far from zero")
     parity = export(model, "solr", tmp_path / "m.json")
-    assert any("lack the constant" in remark for remark in parity.caveats)
-    far = format_named("solr").prepared(formula_of(model))
+    assert any("omit the constant" in remark for remark in parity.caveats)
+    far = get_format("solr").prepare(formula_of(model))
     folded = formula_of(model).part.folded()
     means = np.float32(formula_of(model).part.center).astype(float)
     assert far.constant == pytest.approx(folded.intercepts[0] + folded.weights[0] @ means)
@@ -518,7 +520,7 @@ def test_large_models_of_solr_get_a_wrapper(monkeypatch: pytest.MonkeyPatch, tmp
         "class": "org.apache.solr.ltr.model.DefaultWrapperModel", "name": "large_wrapper", "store": model["store"],
         "params": {"resource": "large.json"},
     }  # fmt: skip
-    assert any("ZooKeeper takes 1 MB" in remark for remark in parity.caveats)
+    assert any("ZooKeeper's limit is 1 MB" in remark for remark in parity.caveats)
 
 
 def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -528,7 +530,7 @@ def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.
     monkeypatch.setattr(vespa, "_PATH", 10.0)
     monkeypatch.setattr(vespa, "_TREE", 4)
     parity = export(ranker("trees with holes"), "vespa", tmp_path / "m.json")
-    assert (parity.tolerance, parity.rows_beyond, parity.rankings_changed) == (1e-5, 0, 0)
+    assert (parity.tolerance, parity.n_mismatches, parity.rankings_changed) == (1e-5, 0, 0)
     assert any("single precision" in remark for remark in parity.caveats)
 
 
@@ -536,7 +538,7 @@ def test_vespa_needs_an_objective_and_takes_intercepts() -> None:
     part = formula_of(ranker("trees")).part
     raised = replace(part, intercepts=np.array([0.75]))
     formula = Formula(formula_of(ranker("trees")).features, raised)
-    text = json.loads(format_named("vespa").prepared(formula).files[""])
+    text = json.loads(get_format("vespa").prepare(formula).files[""])
     assert text["objective"] == "lambdarank"
     X = data(False).X
     for engine in ("vespa", "elasticsearch", "solr", "ranklib"):
@@ -551,7 +553,7 @@ def test_ranklib_numbers_features_from_one(tmp_path: Path) -> None:
     assert any(f"1 is '{names[0]}', {len(names)} is '{names[-1]}'" in remark for remark in parity.caveats)
     parity = export(ranker("linear"), "ranklib", tmp_path / "m.txt")
     assert [kind.kind for kind in parity.kinds if kind.excluded] == ["missing"]
-    assert any("takes a missing value for 0" in remark for remark in parity.caveats)
+    assert any("treats a missing value as 0" in remark for remark in parity.caveats)
 
 
 def test_tables_are_given_as_numbers(tmp_path: Path) -> None:
@@ -565,7 +567,7 @@ def test_tables_are_given_as_numbers(tmp_path: Path) -> None:
         parity = export(trees().fit(table), engine, tmp_path / "m.json", check=table)
         [remark] = [remark for remark in parity.caveats if remark.startswith("Give 'added' as days since 1970-01-01")]
         assert ("a field of dates gives milliseconds" in remark) == (engine in ("elasticsearch", "solr"))
-        assert parity.rows_beyond == 0
+        assert parity.n_mismatches == 0
     frame["brand"] = rng.choice(["Acme", "Borg"], len(frame))
     with pytest.raises(DataError, match="columns of 0 and 1"):
         export(tr.LinearRanker().fit(tr.RankingData.from_frame(frame)), "ranklib", tmp_path / "m.json")
@@ -581,15 +583,15 @@ def test_rows_of_the_data_are_never_counted_apart(tmp_path: Path) -> None:
     X = (labels + rng.random(400))[:, None] * 1e-14
     small = tr.RankingData(X, labels, qid=np.repeat(np.arange(40), 10))
     model = tr.TreeRanker("LambdaRank", n_trees=5, num_leaves=8, threads=1, min_data_in_leaf=5).fit(small)
-    with pytest.warns(DifferenceWarning, match=r"[1-9]\d* of \d+ rankings change"):
+    with pytest.warns(ParityWarning, match=r"[1-9]\d* of \d+ rankings change"):
         parity = export(model, "solr", tmp_path / "m.json", check=small)
     found = {kind.kind: kind for kind in parity.kinds}
     assert found["data"].rows == 400
     assert not found["data"].excluded
     assert found["data"].rankings_changed > 30
-    assert not parity.holds
-    with pytest.raises(DifferenceError, match="Nothing was written") as caught:
-        export(model, "solr", tmp_path / "other.json", check=small, allow_changes=False)
+    assert not parity.passed
+    with pytest.raises(ParityError, match="Nothing was written") as caught:
+        export(model, "solr", tmp_path / "other.json", check=small, allow_mismatches=False)
     assert caught.value.parity.rankings_changed == parity.rankings_changed
     assert not (tmp_path / "other.json").exists()
 
@@ -607,10 +609,10 @@ def test_documents_closer_than_the_tolerance_are_rounding(tmp_path: Path) -> Non
     assert not changed_rankings(expected, np.float32(expected).astype(float), close.queries, 1e-5).any()
     rows = ComparedRows(X, np.zeros((0, 1)), np.full(10, "data"), close.queries, expected, None, False)
     (tmp_path / "m.json").write_text("{}")
-    exact = format_named("ranklib").prepared(Formula(("a",), part))
+    exact = get_format("ranklib").prepare(Formula(("a",), part))
     rounding = replace(exact, score=lambda path, X, features: np.float32(1.0 + X[:, 0] * 1e-7))
-    parity = compared("ranklib", rounding, tmp_path / "m.json", rows)
-    assert (parity.rankings_changed, parity.rankings_rounded, parity.holds) == (0, 5, True)
+    parity = measure_parity("ranklib", rounding, tmp_path / "m.json", rows)
+    assert (parity.rankings_changed, parity.near_ties_reordered, parity.passed) == (0, 5, True)
     assert "0 of 5 rankings changed, 5 by documents closer than that." in str(parity)
 
 
@@ -622,11 +624,11 @@ def test_a_command_that_changes_rankings_fails(tmp_path: Path, monkeypatch: pyte
     command = ("export", "m.toprank", "--to", "ranklib", "-o", "m.txt")
     done = toprank(*command, "--check", "test.parquet", "--json", status=1)
     told = json.loads(done.stdout)
-    assert (told["file"], told["holds"]) == (None, False)
+    assert (told["file"], told["passed"]) == (None, False)
     assert told["kinds"]["data"]["rankings_changed"] > 0
-    assert "Nothing was written; --allow-changes writes it all the same." in done.stderr
+    assert "Nothing was written; --allow-mismatches writes it anyway." in done.stderr
     assert not Path("m.txt").exists()
-    done = toprank(*command, "--check", "test.parquet", "--allow-changes")
+    done = toprank(*command, "--check", "test.parquet", "--allow-mismatches")
     assert "rankings change" in done.stderr
     assert Path("m.txt").exists()
     Path("m.txt").unlink()

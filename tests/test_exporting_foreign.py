@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import foreign_models as other
 import toprank as tr
 from toprank.errors import DataError
-from toprank.exporters import c_source, format_named, names, refusals
+from toprank.exporters import c_source, get_format, names, unsupported_reasons
 from toprank.rankers.formula import before_rounding, formula_of
 
 VERSIONS = {"elasticsearch": "8.15", "opensearch": "3.8.0", "solr": "9.7"}  # which know missing values
@@ -94,20 +94,20 @@ def ranker(name: str) -> Any:
 @pytest.mark.parametrize("name", RANKERS)
 def test_the_same_scores_or_a_reason(name: str, format: str, tmp_path: Path) -> None:
     model, formula = ranker(name), formula_of(ranker(name))
-    path, version = tmp_path / f"model{format_named(format).suffix}", VERSIONS.get(format)
+    path, version = tmp_path / f"model{get_format(format).suffix}", VERSIONS.get(format)
     if format not in HELD[name]:
         with pytest.raises(DataError, match=r"cannot hold this model: .*(Export it to|Train on)"):
             tr.export(model, format, path, server_version=version)
         assert not list(tmp_path.iterdir())
         return
     parity = tr.export(model, format, path, check=data(holes=name != "Ridge"), server_version=version)
-    assert (parity.rows_beyond, parity.rankings_changed) == (0, 0), str(parity)
+    assert (parity.n_mismatches, parity.rankings_changed) == (0, 0), str(parity)
     single = format in SINGLE
-    adds_otherwise = formula.single_sums and format not in ("c", "python")
-    assert parity.tolerance == (1e-5 if single or adds_otherwise else 1e-9)
-    assert any("rounds its sum" in remark for remark in parity.caveats) == (adds_otherwise and not single)
+    sums_differ = formula.single_sums and format not in ("c", "python")
+    assert parity.tolerance == (1e-5 if single or sums_differ else 1e-9)
+    assert any("rounds its sum" in remark for remark in parity.caveats) == (sums_differ and not single)
     if format in ("c", "python") and formula.forest is not None:
-        assert parity.largest == 0.0
+        assert parity.max_difference == 0.0
     found = {kind.kind: kind.excluded for kind in parity.kinds}
     assert "missing" in found or name == "Ridge", "a missing value is part of the model"
     assert found["usual"] is False
@@ -135,10 +135,10 @@ def test_a_library_reads_its_own_model_again_with_the_same_bits(tmp_path: Path) 
 
 def test_sums_in_double_precision_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the rounding after each tree c would be as far away as the formats that add in double precision."""
-    right = format_named("c")
-    made = right.prepared(formula_of(ranker("XGBoost")))
+    right = get_format("c")
+    made = right.prepare(formula_of(ranker("XGBoost")))
     content = made.files[""].replace(b"(double)(float)out", b"out")
-    wrong = replace(right, prepare=lambda *_: replace(made, files={"": content}))
+    wrong = replace(right, writer=lambda *_: replace(made, files={"": content}))
     monkeypatch.setattr(c_source, "FORMATS", [wrong])
     with pytest.raises(DataError, match="was not written"):
         tr.export(ranker("XGBoost"), "c", tmp_path / "m.c")
@@ -152,7 +152,7 @@ def test_what_a_search_found_is_exported_as_its_ranker(tmp_path: Path) -> None:
     tr.export(Found(), "python", tmp_path / "a.py")
     tr.export(Found.ranker, "python", tmp_path / "b.py")
     assert (tmp_path / "a.py").read_text().replace("model a", "model b") == (tmp_path / "b.py").read_text()
-    assert refusals(Found()) == refusals(Found.ranker)
+    assert unsupported_reasons(Found()) == unsupported_reasons(Found.ranker)
 
 
 singles = st.floats(width=32, allow_nan=False)
@@ -188,7 +188,7 @@ def test_models_that_no_format_has_words_for(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=why):
             tr.export(model, "c", tmp_path / "m.c")
         with pytest.raises(DataError, match=why):
-            refusals(model)
+            unsupported_reasons(model)
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -217,7 +217,7 @@ def test_a_model_of_ranklib_is_checked_on_data_of_more_features(tmp_path, text, 
     for to in formats:
         parity = tr.export(ranker, to, tmp_path / "m.json", check=data)
         assert parity.rows > data.n_documents
-        assert parity.rows_beyond == 0
+        assert parity.n_mismatches == 0
 
 
 @pytest.mark.parametrize(("levels", "leaves"), [(500, True), (501, False)])
@@ -232,9 +232,9 @@ def test_trees_too_deep_for_onnx_runtimes_do_not_leave(tmp_path, levels, leaves)
     (tmp_path / "m.xml").write_text(f'## LambdaMART\n<ensemble><tree id="1" weight="1">{text}</tree></ensemble>')
     ranker = tr.load(tmp_path / "m.xml")
     if leaves:
-        assert tr.export(ranker, "onnx", tmp_path / "m.onnx").holds
+        assert tr.export(ranker, "onnx", tmp_path / "m.onnx").passed
     else:
         with pytest.raises(DataError, match="501 levels"):
             tr.export(ranker, "onnx", tmp_path / "m.onnx")
         assert not (tmp_path / "m.onnx").exists()
-    assert (refusals(ranker)["onnx"] is None) == leaves
+    assert (unsupported_reasons(ranker)["onnx"] is None) == leaves

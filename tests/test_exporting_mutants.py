@@ -78,7 +78,7 @@ def survivors(name: str, to: str, each: int, given: Any = None) -> tuple[int, li
         if parity is None or bound <= parity.tolerance * size:
             continue  # the same file, or below the tolerance wherever it is met
         tried += 1
-        if parity.holds:
+        if parity.passed:
             left.append(what)
     return tried, left
 
@@ -125,7 +125,7 @@ def test_hundreds_of_mistakes_in_a_large_model(to: str) -> None:
     """300 trees of 31 leaves. Mistakes that no leaf of which is further away than the tolerance are listed."""
     check = Check.of(large(to != "ranklib"), to, VERSIONS.get(to))
     assert check.rows.nodes is not None
-    assert check.rows.nodes.met == check.rows.nodes.reachable
+    assert check.rows.nodes.covered == check.rows.nodes.reachable
     forest, rng = check.right.formula.part, np.random.default_rng(0)
     assert isinstance(forest, Forest)
     single, tolerance = check.right.single, check.right.tolerance

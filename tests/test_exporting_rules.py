@@ -1,4 +1,4 @@
-"""When an exported file holds: each side of the rule alone, limits at their exact sizes, and what is said of it."""
+"""When an exported file passes: each side of the rule alone, limits at their exact sizes, and what is said of it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError
 from toprank.exporters import parity as module
-from toprank.exporters.formats import Prepared
+from toprank.exporters.formats import PreparedModel
 from toprank.exporters.parity import (
     ComparedRows,
     Parity,
     ProbeResult,
-    _runs,
-    _scored,
-    _spread,
+    _run_lengths,
+    _sample_rows,
+    _score_probes,
     changed_rankings,
-    compared,
+    measure_parity,
 )
-from toprank.exporters.walking import SplitCounts
+from toprank.exporters.split_probes import SplitCounts
 
 
 def of_kind(kind="data", rows=10, largest=0.0, beyond=0, rankings=2, changed=0, rounded=0, excluded=False):
@@ -35,7 +35,7 @@ def parity(*kinds, **more):
 
 
 @pytest.mark.parametrize(
-    ("kind", "holds"),
+    ("kind", "passed"),
     [
         (of_kind(), True),
         (of_kind(rows=1), True),
@@ -46,8 +46,8 @@ def parity(*kinds, **more):
         (of_kind(excluded=True), False),  # nothing is left to hold
     ],
 )
-def test_a_file_holds_where_rows_were_compared_none_is_beyond_and_no_ranking_changed(kind, holds):
-    assert parity(kind).holds is holds
+def test_a_file_holds_where_rows_were_compared_none_is_beyond_and_no_ranking_changed(kind, passed):
+    assert parity(kind).passed is passed
 
 
 def test_what_is_counted_apart_is_left_out_of_totals():
@@ -55,11 +55,11 @@ def test_what_is_counted_apart_is_left_out_of_totals():
         of_kind(largest=0.25, rounded=1), of_kind("usual", 5, 0.5, rankings=1),
         of_kind("huge", 7, 9.0, 3, 4, 2, 2, excluded=True),
     )  # fmt: skip
-    assert found.holds
-    assert (found.rows, found.largest, found.rows_beyond) == (15, 0.5, 0)
-    assert (found.rankings, found.rankings_changed, found.rankings_rounded) == (3, 0, 1)
-    assert parity().largest == 0.0
-    assert not parity().holds
+    assert found.passed
+    assert (found.rows, found.max_difference, found.n_mismatches) == (15, 0.5, 0)
+    assert (found.rankings, found.rankings_changed, found.near_ties_reordered) == (3, 0, 1)
+    assert parity().max_difference == 0.0
+    assert not parity().passed
     assert str(found).count("(excluded)") == 1
 
 
@@ -72,11 +72,11 @@ def test_what_a_parity_says_of_splits_and_of_rounding():
     assert plain.to_dict()["nodes"] is None
     rounded = parity(of_kind(rounded=2), nodes=SplitCounts(3, 4, 0))
     assert rounded._result().endswith(
-        "rankings changed, 2 by documents closer than that. Rows stand at 3 of the 4 splits that a row can come to."
+        "rankings changed, 2 by documents closer than that. Generated rows cover 3 of the 4 reachable splits."
     )
     drawn = parity(of_kind(), nodes=SplitCounts(3, 4, 5), sampled=True)
-    assert "can come to (5 more cannot be reached). They were drawn" in drawn._result()
-    assert drawn.to_dict()["nodes"] == {"met": 3, "reachable": 4, "unreachable": 5, "sampled": True}
+    assert "splits (5 more cannot be reached). This is a sample" in drawn._result()
+    assert drawn.to_dict()["nodes"] == {"covered": 3, "reachable": 4, "unreachable": 5, "sampled": True}
     assert drawn.summary == drawn._result()
     nobody = parity(caveats=("A remark.",))
     assert nobody.summary == "json: not checked, since there is no somebody here to score it.\nA remark."
@@ -93,7 +93,7 @@ def test_a_parity_as_a_frame_has_a_row_for_each_kind():
 
 def prepared(scores, **more):
     score = None if scores is None else lambda _path, X, _features: scores(X)
-    return Prepared(formula=FORMULA, files={}, score=score, interpreter="somebody", **more)
+    return PreparedModel(formula=FORMULA, files={}, score=score, interpreter="somebody", **more)
 
 
 def rows_of(expected, sizes, kinds, made=0):
@@ -108,36 +108,36 @@ FORMULA = SimpleNamespace(features=("a",), has_network=False, single_sums=False)
 
 
 def compare_with(rows, scores, **more):
-    return compared("json", prepared(scores, **more), Path("none"), rows)
+    return measure_parity("json", prepared(scores, **more), Path("none"), rows)
 
 
 def test_differences_are_shares_of_the_score_or_of_one():
     rows = rows_of([0.0, 0.5, -8.0, 8.0], [2, 2], ["data"] * 4)
-    assert compare_with(rows, lambda X: X[:, 0] + 0.125).largest == 0.125
-    assert compare_with(rows, lambda X: np.where(np.abs(X[:, 0]) > 1, X[:, 0] + 4, X[:, 0])).largest == 0.5
-    assert compare_with(rows, lambda X: X[:, 0] - 3.0, constant=3.0).largest == 0.0
+    assert compare_with(rows, lambda X: X[:, 0] + 0.125).max_difference == 0.125
+    assert compare_with(rows, lambda X: np.where(np.abs(X[:, 0]) > 1, X[:, 0] + 4, X[:, 0])).max_difference == 0.5
+    assert compare_with(rows, lambda X: X[:, 0] - 3.0, constant=3.0).max_difference == 0.0
 
 
 def test_what_differs_by_the_tolerance_is_not_beyond_it():
     rows = rows_of([0.0, 1.0], [1, 1], ["data"] * 2)
     limit = prepared(None).tolerance
-    assert compare_with(rows, lambda X: np.where(X[:, 0] == 0, limit, X[:, 0])).rows_beyond == 0
+    assert compare_with(rows, lambda X: np.where(X[:, 0] == 0, limit, X[:, 0])).n_mismatches == 0
     found = compare_with(rows, lambda X: np.where(X[:, 0] == 0, 1.001 * limit, X[:, 0]))
-    assert (found.rows_beyond, found.holds) == (1, False)
+    assert (found.n_mismatches, found.passed) == (1, False)
 
 
 def test_scores_that_are_none_or_too_few_do_not_pass():
     rows = rows_of([0.0, 1.0], [1, 1], ["data", "usual"], made=1)
     found = compare_with(rows, lambda X: np.where(X[:, 0] == 0, np.nan, X[:, 0]))
-    assert (found.rows_beyond, found.largest) == (1, np.inf)
-    with pytest.raises(DataError, match=r"gave \(4,\) scores for 2 rows"):
+    assert (found.n_mismatches, found.max_difference) == (1, np.inf)
+    with pytest.raises(DataError, match=r"returned \(4,\) scores for 2 rows"):
         compare_with(rows, lambda X: np.repeat(X[:, 0], 2))
 
 
 def test_each_kind_has_its_own_rows_and_rankings(monkeypatch):
     kinds = ["data"] * 4 + ["huge"] * 2 + ["usual"] * 3
     rows = rows_of([1, 2, 3, 4, 1, 2, 1, 2, 3], [2, 2, 2, 3], kinds, made=5)
-    monkeypatch.setattr(module, "_BLOCK", 3)
+    monkeypatch.setattr(module, "_BLOCK_ROWS", 3)
     asked = []
 
     def wrong_for_the_made(X):
@@ -158,7 +158,7 @@ def test_a_ranking_is_rounded_where_only_close_documents_change_places():
     close = 1 + 0.5 * prepared(None).tolerance
     rows = rows_of([1.0, close, 1.0, 2.0], [2, 2], ["data"] * 4)
     found = compare_with(rows, lambda X: np.where(X[:, 0] == close, 1.0, X[:, 0]))
-    assert (found.rankings_changed, found.rankings_rounded, found.holds) == (0, 1, True)
+    assert (found.rankings_changed, found.near_ties_reordered, found.passed) == (0, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -181,18 +181,18 @@ def test_a_ranking_changes_by_documents_further_apart_than_the_tolerance(before,
 def test_nobody_to_score_means_nothing_was_compared():
     rows = rows_of([1.0], [1], ["data"])
     found = compare_with(rows, None)
-    assert (found.kinds, found.holds, found.interpreter) == ((), False, "somebody")
+    assert (found.kinds, found.passed, found.interpreter) == ((), False, "somebody")
 
 
 def test_neighbors_of_one_kind_are_counted():
-    assert _runs(np.array(["a", "a", "b", "a"])) == [2, 1, 1]
-    assert _runs(np.array([], dtype=str)) == []
+    assert _run_lengths(np.array(["a", "a", "b", "a"])) == [2, 1, 1]
+    assert _run_lengths(np.array([], dtype=str)) == []
 
 
 @pytest.mark.parametrize(("n", "step"), [(1, 1), (1999, 1), (3999, 1), (4000, 2), (6000, 3)])
 def test_some_rows_come_from_all_over_the_data(n, step):
-    assert _spread(np.arange(n)[:, None]).ravel().tolist() == list(range(0, n, step))
-    assert _spread(np.zeros((0, 1))) is None
+    assert _sample_rows(np.arange(n)[:, None]).ravel().tolist() == list(range(0, n, step))
+    assert _sample_rows(np.zeros((0, 1))) is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_kinds_that_the_ranker_refuses_are_left_out_and_no_others(refused, left)
             raise DataError("no")
         return data.X[:, 0]
 
-    rest, scores = _scored(SimpleNamespace(predict=predict, encoding_=None), made)
+    rest, scores = _score_probes(SimpleNamespace(predict=predict, encoding_=None), made)
     assert rest.kinds.tolist() == left
     assert len(scores) == len(left)
 

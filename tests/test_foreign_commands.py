@@ -65,7 +65,7 @@ def test_each_command_takes_each_model(model: str, tmp_path: Path) -> None:
         parity = json.loads(
             told("export", model, "--to", "python", "-o", f"{tmp_path}/m.py", "--check", "test.txt", "--json")
         )
-        assert parity["rows_beyond"] == 0
+        assert parity["n_mismatches"] == 0
 
 
 def test_a_model_is_told_from_scores_by_its_content(tmp_path: Path) -> None:

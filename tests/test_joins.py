@@ -99,7 +99,7 @@ def test_rows_are_scored_alike_whatever_they_come_in(name, fitted, tmp_path):
         assert one.rank(ROWS, k=3) == one.rank(TEST, k=3)
         assert one.training_["fingerprint"] == TRAIN.fingerprint
         assert one.training_["judges"] == ["ann", "gpt"]
-    assert tr.export(ranker, "python", tmp_path / "m.py", check=TEST).rows_beyond == 0
+    assert tr.export(ranker, "python", tmp_path / "m.py", check=TEST).n_mismatches == 0
     assert ranker.feature_importances_.shape == (ranker.n_features_in_,)
     reason = ranker.explain(TEST, TEST.qids[0])
     assert set(reason.contributions) == set(ranker.feature_names_in_)

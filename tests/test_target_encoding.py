@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 import toprank as tr
 from toprank.errors import DataError, FormatError, ToprankError
-from toprank.exporters import refusals
+from toprank.exporters import unsupported_reasons
 from toprank.rankers import target_encoding
 from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.target_encoding import TargetEncoding, choose_encodings, out_of_fold
@@ -230,14 +230,14 @@ def test_files_queries_explanations_and_exports_know_the_tables(name, tmp_path):
         assert len(ranker.feature_importances_) == data.n_features
     for format in ("python", "c", "onnx"):
         parity = tr.export(ranker, format, tmp_path / f"model.{format}", check=data)
-        assert (parity.rows > 1000, parity.rows_beyond, parity.rankings_changed) == (True, 0, 0), format
+        assert (parity.rows > 1000, parity.n_mismatches, parity.rankings_changed) == (True, 0, 0), format
 
 
 def test_engines_without_tables_refuse_in_a_sentence():
     ranker = RANKERS["trees"]().fit(shop(levels=140))
-    reasons = refusals(ranker)
+    reasons = unsupported_reasons(ranker)
     assert [name for name, reason in reasons.items() if reason is None] == ["onnx", "c", "python"]
-    assert "looks up the mean of each level of a category in a table" in reasons["solr"]
+    assert "uses target encoding, a table of means per level" in reasons["solr"]
 
 
 def test_unknown_levels_and_missing_cells_have_the_mean_of_all():

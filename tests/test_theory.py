@@ -126,7 +126,7 @@ def test_theorem2_holds_in_every_draw(p):
         f_B = f_B - queries.broadcast(rng.normal(size=len(queries)))  # negative Bayes scores are legal here
         c = draw_discounts(rng)
         lost = theory.regret(f, f_B, queries, discounts=c)
-        assert_bounded(lost, theory.theorem2_bound(f, f_B, queries, discounts=c, p=p), f_B, queries)
+        assert_bounded(lost, theory.cossock_zhang_theorem2(f, f_B, queries, discounts=c, p=p), f_B, queries)
 
 
 def test_theorem2_equals_its_formula():
@@ -134,7 +134,7 @@ def test_theorem2_equals_its_formula():
     f, f_B, queries = draw(rng, 30)
     c = np.array([1.0, 0.5, 0.25, 0.0])
     for p, q in ((2.0, 2.0), (3.0, 1.5), (1.0, math.inf), (math.inf, 1.0)):
-        bound = theory.theorem2_bound(f, f_B, queries, discounts=c, p=p, q=q).per_query
+        bound = theory.cossock_zhang_theorem2(f, f_B, queries, discounts=c, p=p, q=q).per_query
         for number, rows in enumerate(queries):
             weights, errors = np.repeat(c[: rows.stop - rows.start], 2), f[rows] - f_B[rows]
             # (2 Σ c^p)^{1/p} is the p-norm of the list that holds every c twice.
@@ -146,7 +146,7 @@ def test_theorem3_holds_in_every_draw_and_equals_its_formula():
     rng = np.random.default_rng(12)
     for _ in range(25):
         f, f_B, queries = draw(rng)
-        bound = theory.theorem3_bound(f, f_B, queries)
+        bound = theory.cossock_zhang_theorem3(f, f_B, queries)
         assert_bounded(theory.t_regret(f, f_B, queries), bound, f_B, queries)
     expected = [4 / math.sqrt(len(f[rows])) * np.linalg.norm(f[rows] - f_B[rows]) for rows in queries]
     np.testing.assert_allclose(bound.per_query, expected)
@@ -172,7 +172,7 @@ def test_theorem4_holds_in_every_draw(p):
         f_B = f_B - queries.broadcast(rng.normal(size=len(queries)))
         c = draw_discounts(rng)
         f, K, gamma, u = draw_focus(rng, f, f_B, queries, np.count_nonzero(c))
-        bound = theory.theorem4_bound(f, f_B, queries, K=K, gamma=gamma, u=u, discounts=c, p=p)
+        bound = theory.cossock_zhang_theorem4(f, f_B, queries, K=K, gamma=gamma, u=u, discounts=c, p=p)
         assert_bounded(theory.regret(f, f_B, queries, discounts=c), bound, f_B, queries)
 
 
@@ -183,9 +183,11 @@ def test_bound_11_holds_in_every_draw_and_is_never_below_theorem4():
         c = draw_discounts(rng)
         f, K, gamma, u = draw_focus(rng, f, f_B, queries, np.count_nonzero(c))
         options = {"K": K, "gamma": gamma, "u": u, "discounts": c}
-        bound = theory.bound_11(f, f_B, queries, **options)
+        bound = theory.cossock_zhang_equation11(f, f_B, queries, **options)
         assert_bounded(theory.regret(f, f_B, queries, discounts=c), bound, f_B, queries)
-        assert (bound.per_query >= theory.theorem4_bound(f, f_B, queries, **options).per_query * (1 - 1e-12)).all()
+        assert (
+            bound.per_query >= theory.cossock_zhang_theorem4(f, f_B, queries, **options).per_query * (1 - 1e-12)
+        ).all()
 
 
 def test_theorem4_and_11_equal_their_formulas():
@@ -194,8 +196,8 @@ def test_theorem4_and_11_equal_their_formulas():
     c, k, gamma, u = np.array([1.0, 0.5]), 2, 0.3, 0.7
     f, K, _, _ = draw_focus(rng, f, f_B, queries, k)
     focus = {"K": K, "gamma": gamma, "u": u, "discounts": c}
-    fourth = theory.theorem4_bound(f, f_B, queries, p=3.0, **focus).per_query
-    eleventh = theory.bound_11(f, f_B, queries, **focus).per_query
+    fourth = theory.cossock_zhang_theorem4(f, f_B, queries, p=3.0, **focus).per_query
+    eleventh = theory.cossock_zhang_equation11(f, f_B, queries, **focus).per_query
     for number, rows in enumerate(queries):
         s, b, inside, cut = f[rows], f_B[rows], K[rows], min(k, rows.stop - rows.start)
         M = sorted(b, reverse=True)[cut - 1]
@@ -212,28 +214,34 @@ def test_theorem4_and_11_equal_their_formulas():
 def test_the_constant_of_theorem4_is_its_formula_and_its_limits():
     c, gamma, u = np.array([1.0, 0.6, 0.2]), 0.25, 0.5
     expected = math.sqrt(2 * (c**2).sum() + c.sum() ** 2 / u) / (1 - gamma)
-    assert theory.theorem4_constant(gamma, u, discounts=c) == pytest.approx(expected)
-    assert theory.theorem4_constant(gamma, u, discounts=c, p=1) == pytest.approx(3 * c.sum() / (1 - gamma))
-    assert theory.theorem4_constant(gamma, u, discounts=c, p=math.inf) == pytest.approx(c.sum() / u / (1 - gamma))
+    assert theory.cossock_zhang_theorem4_constant(gamma, u, discounts=c) == pytest.approx(expected)
+    assert theory.cossock_zhang_theorem4_constant(gamma, u, discounts=c, p=1) == pytest.approx(
+        3 * c.sum() / (1 - gamma)
+    )
+    assert theory.cossock_zhang_theorem4_constant(gamma, u, discounts=c, p=math.inf) == pytest.approx(
+        c.sum() / u / (1 - gamma)
+    )
     log2 = 1 / np.log2(1 + np.arange(1, 6))
-    assert theory.theorem4_constant(gamma, u, k=5) == pytest.approx(theory.theorem4_constant(gamma, u, discounts=log2))
+    assert theory.cossock_zhang_theorem4_constant(gamma, u, k=5) == pytest.approx(
+        theory.cossock_zhang_theorem4_constant(gamma, u, discounts=log2)
+    )
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_theorems_2_and_3_are_attained(p):
     # One swap, paid for as cheaply as possible: both scores in the middle, the wrong one a hair higher.
     f, f_B = [0.5, 0.5 + 1e-12], [1.0, 0.0]
-    lost, bound = theory.regret(f, f_B, k=1).mean, theory.theorem2_bound(f, f_B, k=1, p=p).mean
+    lost, bound = theory.regret(f, f_B, k=1).mean, theory.cossock_zhang_theorem2(f, f_B, k=1, p=p).mean
     assert lost == 1
     assert bound == pytest.approx(1, rel=1e-9)
-    assert theory.t_regret(f, f_B).mean == pytest.approx(theory.theorem3_bound(f, f_B).mean, rel=1e-9)
+    assert theory.t_regret(f, f_B).mean == pytest.approx(theory.cossock_zhang_theorem3(f, f_B).mean, rel=1e-9)
 
 
 def test_theorem4_and_11_come_within_a_thousandth_of_the_regret():
     gamma, u = 0.5, 1e-3
     level = (1 + u * gamma) / (1 + u)  # the cheapest common score: minimizes (1 − s)² + u (s − γ)²
     f, f_B = [level, level + 1e-12], [1.0, 0.0]
-    for bound in (theory.theorem4_bound, theory.bound_11):
+    for bound in (theory.cossock_zhang_theorem4, theory.cossock_zhang_equation11):
         assert theory.regret(f, f_B, k=1).mean == 1
         assert 1 <= bound(f, f_B, K=[0], gamma=gamma, u=u, k=1).mean <= 1.001
 
@@ -249,8 +257,8 @@ def test_a_search_for_the_worst_scores_approaches_the_bounds_and_never_passes_th
         third = theory.t_regret(f, f_B, queries).per_query
         return np.stack(
             [
-                second / theory.theorem2_bound(f, f_B, queries, discounts=c).per_query,
-                third / theory.theorem3_bound(f, f_B, queries).per_query,
+                second / theory.cossock_zhang_theorem2(f, f_B, queries, discounts=c).per_query,
+                third / theory.cossock_zhang_theorem3(f, f_B, queries).per_query,
             ]
         )
 
@@ -321,8 +329,8 @@ def test_theorem6_holds_on_the_exact_mean_over_independent_draws_under_both_cons
         w[:, 0] = 1.0
         penalty = float(np.exp(rng.normal() * 2)) / n
         mean, best = risks(P, X, y, w, n, penalty)
-        ours = theory.theorem6_factor(**factor_inputs(X, w), penalty=penalty, n=n)
-        printed = theory.theorem6_factor(**factor_inputs(X, w), penalty=penalty, n=n, published=True)
+        ours = theory.cossock_zhang_theorem6_factor(**factor_inputs(X, w), penalty=penalty, n=n)
+        printed = theory.cossock_zhang_theorem6_factor(**factor_inputs(X, w), penalty=penalty, n=n, published=True)
         # The printed factor has no proof, but independent draws do not refute it: nothing found comes near.
         assert mean <= best * printed * (1 + 1e-12)
         assert printed <= ours
@@ -348,7 +356,7 @@ def test_theorem6_by_simulation_with_many_documents_and_few_that_weigh():
     for _ in range(300):
         Xn, yn, wn = sample(n)
         reached.append(losses_of(fitted(np.ones(n), Xn, yn, wn, penalty * n), X, y, w).mean())
-    factor = theory.theorem6_factor(W=3.0, B=math.sqrt(d), penalty=penalty, n=n)
+    factor = theory.cossock_zhang_theorem6_factor(W=3.0, B=math.sqrt(d), penalty=penalty, n=n)
     assert np.mean(reached) + 4 * np.std(reached) / math.sqrt(len(reached)) <= factor * best
 
 
@@ -378,7 +386,7 @@ def test_theorem6_with_the_supremum_term_on_the_exact_mean():
             mean += float(np.prod(P[list(drawn)]) * (P @ loss(beta)))
         beta = argmin(P, penalty)
         best = float(P @ loss(beta) + penalty * beta**2)
-        assert mean <= best * theory.theorem6_factor(W=1 + u, B=1.0, penalty=penalty, n=n) * (1 + 1e-9)
+        assert mean <= best * theory.cossock_zhang_theorem6_factor(W=1 + u, B=1.0, penalty=penalty, n=n) * (1 + 1e-9)
 
 
 def test_the_published_constant_fails_in_the_step_that_proves_it_and_ours_is_attained():
@@ -388,8 +396,8 @@ def test_the_published_constant_fails_in_the_step_that_proves_it_and_ours_is_att
         X, y, w = np.array([[[0.0]], [[1.0]]]), np.array([[0.0], [1.0]]), np.ones((2, 1))
         without, including = (fitted(np.array(counts), X, y, w, penalty * n) for counts in ((n, 0), (n, 1)))
         grown = losses_of(without, X, y, w)[1] / losses_of(including, X, y, w)[1]
-        assert grown == pytest.approx(theory.theorem6_factor(W=1, B=1, penalty=penalty, n=n), rel=1e-12)
-        assert grown > theory.theorem6_factor(W=1, B=1, penalty=penalty, n=n, published=True) * 1.01
+        assert grown == pytest.approx(theory.cossock_zhang_theorem6_factor(W=1, B=1, penalty=penalty, n=n), rel=1e-12)
+        assert grown > theory.cossock_zhang_theorem6_factor(W=1, B=1, penalty=penalty, n=n, published=True) * 1.01
 
 
 @pytest.mark.parametrize("strength", [0.5, 2.0, 3.0, 10.0, 1000.0])
@@ -402,8 +410,8 @@ def test_the_published_constant_fails_when_draws_are_exchangeable(strength):
     best = losses_of(beta, X, y, w).sum() + 2 * strength * float(beta @ beta)
     ratio = sum(left_out) / best
     assert ratio == pytest.approx((1 + 1 / (1 + strength)) ** 2, rel=1e-12)
-    assert ratio <= theory.theorem6_factor(W=1, B=1, penalty=strength, n=1)
-    broken = ratio > theory.theorem6_factor(W=1, B=1, penalty=strength, n=1, published=True)
+    assert ratio <= theory.cossock_zhang_theorem6_factor(W=1, B=1, penalty=strength, n=1)
+    broken = ratio > theory.cossock_zhang_theorem6_factor(W=1, B=1, penalty=strength, n=1, published=True)
     assert broken == (strength > 1 + math.sqrt(2))  # 1/(1 + a) > 1/(√2 a)
 
 
@@ -413,42 +421,45 @@ def test_the_published_constant_fails_when_draws_are_exchangeable(strength):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: theory.regret([1, 2], [1]), "every document needs one of each"),
+        (lambda: theory.regret([1, 2], [1]), "one of each for every document"),
         (lambda: theory.regret([1, np.nan], [1, 2]), "number 1 .* is nan"),
         (lambda: theory.regret(["a"], [1]), "scores must hold numbers"),
-        (lambda: theory.regret([], []), "non-empty list"),
+        (lambda: theory.regret([], []), "non-empty one-dimensional list"),
         (lambda: theory.regret([1, 2], [1, 2], Queries([0, 3])), "2 scores for 3 documents"),
         (lambda: theory.regret([1, 2], [1, 2], discounts=[1.0, 1.6]), "multiply the gains"),
-        (lambda: theory.regret([1, 2], [1, 2], discounts=[1.0, -0.1]), "never be negative"),
+        (lambda: theory.regret([1, 2], [1, 2], discounts=[1.0, -0.1]), "non-negative"),
         (lambda: theory.regret([1, 2], [1, 2], discounts=[0.0]), "positive at the first rank"),
         (lambda: theory.regret([1, 2], [1, 2], discounts="log3"), "did you mean 'log2'"),
         (lambda: theory.regret([1, 2], [1, 2], k=0), "whole number of at least 1"),
-        (lambda: theory.theorem2_bound([1], [1], p=0.5), "at least 1"),
-        (lambda: theory.theorem2_bound([1], [1], p=math.nan), "at least 1"),
-        (lambda: theory.theorem2_bound([1], [1], p=2, q=3), r"1/p \+ 1/q = 1"),
+        (lambda: theory.cossock_zhang_theorem2([1], [1], p=0.5), "at least 1"),
+        (lambda: theory.cossock_zhang_theorem2([1], [1], p=math.nan), "at least 1"),
+        (lambda: theory.cossock_zhang_theorem2([1], [1], p=2, q=3), r"1/p \+ 1/q = 1"),
         (
-            lambda: theory.theorem4_bound([1, 2], [1, 2], K=[0], gamma=0.5, u=1, k=1),
+            lambda: theory.cossock_zhang_theorem4([1, 2], [1, 2], K=[0], gamma=0.5, u=1, k=1),
             "1 best documents .* query number 0",
         ),
-        (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=0.5, u=1), "lower the cut-off"),
+        (lambda: theory.cossock_zhang_theorem4([1, 2], [1, 2], K=[1], gamma=0.5, u=1), "lower the cut-off"),
         (
-            lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=1.0, u=1, k=1),
+            lambda: theory.cossock_zhang_theorem4([1, 2], [1, 2], K=[1], gamma=1.0, u=1, k=1),
             "gamma must be .* and below 1",
         ),
         (
-            lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=0.5, u=0, k=1),
+            lambda: theory.cossock_zhang_theorem4([1, 2], [1, 2], K=[1], gamma=0.5, u=0, k=1),
             "u must be a positive number, not 0",
         ),
-        (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[2], gamma=0.5, u=1, k=1), "numbers from 0 to 1"),
-        (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[0.5], gamma=0.5, u=1, k=1), "mask of 2"),
-        (lambda: theory.bound_11([1, 2], [-1, 2], K=[1], gamma=0.5, u=1, k=1), "at least 0, but document 0 has -1"),
-        (lambda: theory.theorem4_constant(0.5, 1.0), "give k"),
+        (lambda: theory.cossock_zhang_theorem4([1, 2], [1, 2], K=[2], gamma=0.5, u=1, k=1), "indices from 0 to 1"),
+        (lambda: theory.cossock_zhang_theorem4([1, 2], [1, 2], K=[0.5], gamma=0.5, u=1, k=1), "mask of 2"),
         (
-            lambda: theory.theorem6_factor(1, 1, 0.0, 1),
+            lambda: theory.cossock_zhang_equation11([1, 2], [-1, 2], K=[1], gamma=0.5, u=1, k=1),
+            "at least 0, but document 0 has -1",
+        ),
+        (lambda: theory.cossock_zhang_theorem4_constant(0.5, 1.0), "pass k"),
+        (
+            lambda: theory.cossock_zhang_theorem6_factor(1, 1, 0.0, 1),
             "penalty λ, without .* must be a positive number",
         ),
-        (lambda: theory.theorem6_factor(-1, 1, 1.0, 1), "W must be a number of at least 0, not -1"),
-        (lambda: theory.theorem6_factor(1, 1, 1.0, 0), "at least 1"),
+        (lambda: theory.cossock_zhang_theorem6_factor(-1, 1, 1.0, 1), "W must be a number of at least 0, not -1"),
+        (lambda: theory.cossock_zhang_theorem6_factor(1, 1, 1.0, 0), "at least 1"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, message):
@@ -460,7 +471,7 @@ def test_bad_input_gets_a_sentence(call, message):
 def test_the_set_needs_the_better_documents_and_enough_of_the_tied_ones():
     f_B, options = [3.0, 1.0, 1.0, 0.0], {"gamma": 0.5, "u": 1.0, "k": 2}
     for K in ([0, 1], [0, 2], [True, False, True, True]):
-        theory.theorem4_bound(f_B, f_B, K=K, **options)
+        theory.cossock_zhang_theorem4(f_B, f_B, K=K, **options)
     for K in ([1, 2], [0, 3], [0]):
         with pytest.raises(DataError, match="2 best documents"):
-            theory.theorem4_bound(f_B, f_B, K=K, **options)
+            theory.cossock_zhang_theorem4(f_B, f_B, K=K, **options)

@@ -421,7 +421,7 @@ class Resumable:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether there is a training to go on with."""
+        """True if there is a training to go on with."""
         return bool(self._trainings)
 
 

@@ -277,7 +277,7 @@ class _Lengths:
                 sizes[name] = max(shape[axis] - shift, 0) // factor
 
     def holds(self, shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
-        """Whether the array is as long as the sizes say."""
+        """Return whether the array is as long as the sizes say."""
         for axis, terms, exact in self.asks:
             expected = 0
             for number, names in terms:

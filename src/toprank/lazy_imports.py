@@ -14,7 +14,7 @@ from threading import RLock
 from types import FrameType
 from typing import Any
 
-_ONE_AT_A_TIME = RLock()
+_IMPORT_LOCK = RLock()
 
 
 def first_use(module: str) -> Any:
@@ -25,7 +25,7 @@ def first_use(module: str) -> Any:
     """
     if _importing():
         return import_module(module)
-    with _ONE_AT_A_TIME:
+    with _IMPORT_LOCK:
         return import_module(module)
 
 
@@ -41,7 +41,7 @@ def installed(module: str) -> Any:
         return None
 
 
-def exports(package: str) -> dict[str, str]:
+def exported_names(package: str) -> dict[str, str]:
     """Return the names that a package exports, each with its module (or the package itself, for a module of its own).
 
     They are said once, for type checkers too: by the imports of the package's stub `__init__.pyi`, one a line.
@@ -52,10 +52,10 @@ def exports(package: str) -> dict[str, str]:
 
 
 def lazy_exports(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
-    """Return the names that a package `exports`, and a `__getattr__` for it that imports them at first use."""
-    homes = exports(package)
+    """Return the names that a package exports, and a `__getattr__` for it that imports them at first use."""
+    homes = exported_names(package)
 
-    def opened(name: str) -> Any:
+    def get(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
@@ -63,7 +63,7 @@ def lazy_exports(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return homes, opened
+    return homes, get
 
 
 def _importing() -> bool:

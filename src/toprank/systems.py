@@ -51,7 +51,7 @@ class System:
 
     @property
     def learns_from_teacher(self) -> bool:
-        """Whether its data must bring a teacher's scores."""
+        """True if its data must bring a teacher's scores."""
         return self.loss is not None and losses.make(self.loss).traits.teacher
 
     @property
@@ -109,7 +109,9 @@ _CHECKED_AT_FIT = ("l2", "convention")
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind that a ranker declares; which words and which numbers it takes, it says itself."""
+    """Return whether a value is of the kind that a ranker declares; which words and which numbers it takes, it says
+    itself.
+    """
     from toprank.rankers.schema import fits
 
     kinds = get_args(hint) or (hint,)

@@ -34,8 +34,8 @@ class Export:
         str | None,
         typer.Option(metavar="VERSION", help="Version of the server that will read the file, such as 3.8.0."),
     ] = None
-    allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Write the file even if its scores differ from the model's.")
+    allow_mismatches: Annotated[
+        bool, typer.Option("--allow-mismatches", help="Write the file even if its scores differ from the model's.")
     ] = False
 
 
@@ -59,21 +59,21 @@ def export(
       toprank export m.toprank --to opensearch --server-version 3.8.0 -o m.json
       toprank export m.toprank --to c -o ranker.c
     """
-    from toprank.exporters import DifferenceError, format_named
+    from toprank.exporters import ParityError, get_format
     from toprank.exporters import export as write
     from toprank.rankers.model_files import load
 
-    suffix = format_named(file.to).suffix
+    suffix = get_format(file.to).suffix
     common.check_writable(file.output, f"model{suffix}")
     if file.check is None:
         ranker, documents = load(model), None
     else:
         ranker, documents = common.load_both(model, file.check, {**options.keywords_of(read), "threads": threads})
-    further: dict[str, Any] = {"server_version": file.server_version, "allow_changes": file.allow_changes}
+    further: dict[str, Any] = {"server_version": file.server_version, "allow_mismatches": file.allow_mismatches}
     try:
         with common.progress(f"Exporting {model} …"):
             parity = write(ranker, file.to, file.output, check=documents, **further)
-    except DifferenceError as problem:
+    except ParityError as problem:
         _show(problem.parity, None, form.json)
         raise
     _show(parity, file.output, form.json)

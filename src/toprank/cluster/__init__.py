@@ -1,6 +1,6 @@
-"""Training, evaluation and prediction on a Dask cluster, with the same answer as on one machine.
+"""Training, evaluation and prediction on a Dask cluster, with the same results as on one machine.
 
-`connect` to a cluster, `read` data in partitions, and let it fit a ranker:
+Connect to a cluster with `connect`, describe partitioned data with `read`, and fit a ranker:
 
     with toprank.cluster.connect("tcp://10.0.0.1:8786") as cluster:
         train = toprank.cluster.read("logs/train")          # a folder of Parquet files
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from toprank.cluster.cluster import Cluster, Parts, connect, read
-from toprank.cluster.dataset import Placed, QueriesMovedWarning
+from toprank.cluster.cluster import Cluster, Partitions, connect, read
+from toprank.cluster.dataset import DistributedData, QueriesMovedWarning
 from toprank.errors import ClusterError, require_extra
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Cluster",
     "ClusterError",
-    "Parts",
-    "Placed",
+    "Partitions",
+    "DistributedData",
     "QueriesMovedWarning",
     "connect",
     "fit_distributed",

@@ -1,4 +1,4 @@
-"""The doors of a cluster: `connect` to one, `read` data for it in partitions, and train, predict and evaluate there."""
+"""Entry points: `connect` to a cluster, `read` partitioned data, and train, predict and evaluate there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-import toprank.cluster.trees  # noqa: F401 - registers how trees are trained on `Placed` data
-from toprank.cluster.dataset import Placed
-from toprank.cluster.runner import Runner, steadily
-from toprank.cluster.scoring import part_values, predicted, settled_top, write_predicted
+import toprank.cluster.trees  # noqa: F401 - registers how trees are trained on `DistributedData` data
+from toprank.cluster.dataset import DistributedData
+from toprank.cluster.runner import Runner, retry_lost
+from toprank.cluster.scoring import max_label, part_values, predicted, write_partition_scores
 from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, agreed
 from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
@@ -38,38 +38,39 @@ from toprank.metrics.parsing import parse_all
 from toprank.rankers.base import Ranker, by_row
 
 R = TypeVar("R", bound=Ranker)
-_PATIENCE = 60.0
-_CHECKPOINT = 20
+_TIMEOUT_SECONDS = 60.0
+_CHECKPOINT_ROUNDS = 20
 
 
 def connect(
     address: str | None = None,
     *,
     workers: int | None = None,
-    patience: float = _PATIENCE,
-    checkpoint: int = _CHECKPOINT,
+    timeout: float = _TIMEOUT_SECONDS,
+    checkpoint_every: int = _CHECKPOINT_ROUNDS,
     **options: Any,
 ) -> Cluster:
     """Connect to a Dask cluster to train, evaluate and predict on.
 
     Args:
-        address: the address of the scheduler, such as ``"tcp://10.0.0.1:8786"``. None: the Dask client that this
-            process already has; or, with `workers`, processes on this machine.
-        workers: how many worker processes to start here, with one thread each; for trying things out.
-        patience: seconds without any worker, or without an answer from the scheduler, after which a call fails.
-        checkpoint: rounds of boosting between two checkpoints; if a worker is lost, trees go on from the last one.
+        address: the address of the scheduler, such as ``"tcp://10.0.0.1:8786"``. Default: the Dask client of this
+            process, or with `workers`, processes on this machine.
+        workers: number of worker processes to start on this machine, with one thread each; useful for testing.
+        timeout: seconds without a worker, or without a reply of the scheduler, after which a call fails. Default 60.
+        checkpoint_every: number of boosting rounds between two checkpoints. Default 20. After the loss of a worker,
+            training resumes from the last checkpoint.
         **options: options of Dask's `Client`, or with `workers` of its `LocalCluster`.
 
     Use it in a ``with`` statement, or `close` it.
     """
     distributed = require_extra("distributed", "cluster", "tr.cluster")
-    _check_settings(patience, checkpoint)
-    settings: dict[str, Any] = {"patience": patience, "checkpoint": checkpoint}
+    _check_settings(timeout, checkpoint_every)
+    settings: dict[str, Any] = {"timeout": timeout, "checkpoint_every": checkpoint_every}
     if workers is not None:
         if address is not None:
-            raise DataError("Give an address to connect to, or workers to start here, not both.")
+            raise DataError("Pass either address=, to connect, or workers=, to start workers here, but not both.")
         check_whole("workers", workers, 1)
-        # An error on a worker is raised here; its log would only say it a second time.
+        # An error on a worker is raised here; its log would only repeat it.
         usual = {
             "threads_per_worker": 1,
             "dashboard_address": ":0",
@@ -81,19 +82,20 @@ def connect(
         return Cluster(distributed.Client(local), owned=[local, paths.changed()], **settings)
     if address is None:
         if options:
-            raise DataError("Options are for a connection that is made here; give address= or workers= with them.")
+            raise DataError("Options need a new connection; pass address= or workers= with them.")
         client = _current(distributed)
         if client is None:
             raise ClusterError(
-                "This process has no Dask client. Give the scheduler's address, or workers=2 for two processes here."
+                "This process has no Dask client. Pass the scheduler's address, or workers=2 to start two processes "
+                "here."
             )
         return Cluster(client, **settings)
     if not isinstance(address, str):
         raise DataError(
-            f"address must be a text such as 'tcp://10.0.0.1:8786', not {address!r}. (A Dask client is taken by "
+            f"address must be a string such as 'tcp://10.0.0.1:8786', not {address!r}. (To use a Dask client, call "
             "toprank.cluster.Cluster(client).)"
         )
-    return Cluster(_client_at(distributed, address, {"timeout": min(patience, 10.0)} | options), owned=[], **settings)
+    return Cluster(_client_at(distributed, address, {"timeout": min(timeout, 10.0)} | options), owned=[], **settings)
 
 
 class _ImportPath:
@@ -103,7 +105,7 @@ class _ImportPath:
         self.before, self.added = list(sys.path), set[str]()
 
     def changed(self) -> Self:
-        """Note what was added since this object was made."""
+        """Record the folders added since this object was created."""
         self.added = set(sys.path) - set(self.before)
         return self
 
@@ -118,13 +120,14 @@ def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
         return distributed.Client(address, **options)
     except (OSError, TimeoutError, ValueError) as problem:
         half_made = _current(distributed)
-        if half_made is not None and half_made is not before:  # else Dask would take it for this process's client
+        # Otherwise Dask would use it as the client of this process.
+        if half_made is not None and half_made is not before:
             with suppress(Exception):
                 half_made.close(timeout=1)
         reason = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200].rstrip(".")
         raise ClusterError(
-            f"No Dask scheduler answers at {address} ({reason}). Is it running (dask scheduler), and can "
-            "it be reached from here?"
+            f"No Dask scheduler replies at {address} ({reason}). Check that it is running (dask scheduler) and can be "
+            "reached from here."
         ) from None
 
 
@@ -136,41 +139,42 @@ def _current(distributed: Any) -> Any:
         return None
 
 
-def _check_settings(patience: Any, checkpoint: Any) -> None:
-    check_number("patience", patience, above=0)
-    check_whole("checkpoint", checkpoint, 1)
+def _check_settings(timeout: Any, checkpoint_every: Any) -> None:
+    check_number("timeout", timeout, above=0)
+    check_whole("checkpoint_every", checkpoint_every, 1)
 
 
 PathLike = str | os.PathLike[str]
-Repair = Literal["neighbors", "all", "none"]
-REPAIRS = ("neighbors", "all", "none")
+SplitQueries = Literal["neighbors", "all", "none"]
+SPLIT_QUERIES = ("neighbors", "all", "none")
 
 
-class Parts:
-    """Data in partitions, described and not yet read: what `Cluster.fit` learns from.
+class Partitions:
+    """Partitioned data, described but not yet read; pass it to `Cluster.fit`.
 
     Args:
         sources: a source for each partition, in order.
-        repair: what to do about a query with rows in several partitions. ``neighbors``: bring its rows together if it
-            is cut by the border between two partitions, as when a table is cut by rows; refuse it otherwise, since the
-            id more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
-        whole: the data that these are the parts of, in order, if they are in memory.
+        on_split_queries: what to do about a query with rows in several partitions. ``neighbors`` (default): merge its
+            rows if the border between two neighboring partitions cuts it, as when a table is cut by rows; otherwise
+            raise an error, since the id more likely names two queries. ``all``: merge the rows wherever they are.
+            ``none``: raise an error in both cases.
+        whole: the complete data, split in this order, if they are in memory.
     """
 
     for_a_cluster = True
 
     def __init__(
-        self, sources: Sequence[Any], repair: Repair = "neighbors", *, whole: RankingData | None = None
+        self, sources: Sequence[Any], on_split_queries: SplitQueries = "neighbors", *, whole: RankingData | None = None
     ) -> None:
-        if repair not in REPAIRS:
-            raise UnknownNameError("kind of repair", str(repair), REPAIRS)
+        if on_split_queries not in SPLIT_QUERIES:
+            raise UnknownNameError("rule for split queries", str(on_split_queries), SPLIT_QUERIES)
         if not sources:
             raise DataError("There is nothing to distribute: no partition was given.")
-        self.sources, self.repair, self.whole = tuple(sources), repair, whole
+        self.sources, self.on_split_queries, self.whole = tuple(sources), on_split_queries, whole
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of the whole data if it is known without a look at the rows, else None."""
+        """The fingerprint of the whole data if known without reading the rows, else None."""
         if self.whole is not None:
             return self.whole.fingerprint
         stores = [source for source in self.sources if isinstance(source, StorePart)]
@@ -188,23 +192,23 @@ class Parts:
         return len(self.sources)
 
     def __repr__(self) -> str:
-        return f"Parts({len(self)} partitions, repair='{self.repair}')"
+        return f"Partitions({len(self)} partitions, on_split_queries='{self.on_split_queries}')"
 
 
 def read(
     paths: PathLike | Sequence[PathLike],
     *,
     partitions: int | None = None,
-    repair: Repair = "neighbors",
+    on_split_queries: SplitQueries = "neighbors",
     **options: Any,
-) -> Parts:
-    """Describe data for a cluster by path; nothing is read yet. Workers must see the same paths.
+) -> Partitions:
+    """Describe data for a cluster by path, without reading it. Workers must see the same paths.
 
     Args:
         paths: a folder of Parquet files (a partition each), a stored copy (cut into ranges of whole queries), or a list
             of files of any format that `toprank.read` reads (a partition each).
-        partitions: how many ranges to cut a stored copy into. Default: about 64 MB of features each, at least 8.
-        repair: what to do about queries with rows in several partitions; see `Parts`.
+        partitions: number of ranges to split a stored copy into. Default: about 64 MB of features each, at least 8.
+        on_split_queries: what to do about queries with rows in several partitions; see `Partitions`.
         **options: options for the reader of the files, such as ``label=`` and ``qid=``; see `toprank.read`.
     """
     if isinstance(paths, str | os.PathLike):
@@ -218,50 +222,54 @@ def read(
             width = max(1, data.n_features * data.X.dtype.itemsize)
             wanted = max(8, data.n_documents * width >> 26) if partitions is None else partitions
             ranges = even_ranges(data.queries.offsets, wanted)
-            return Parts([StorePart(os.path.abspath(path), first, last) for first, last in ranges], repair)
+            return Partitions(
+                [StorePart(os.path.abspath(path), first, last) for first, last in ranges], on_split_queries
+            )
         files = files_in(path) if path.is_dir() else [path]
     else:
         files = listed_paths(paths)
     if partitions is not None:
-        raise DataError("A file is a partition; partitions= belongs to a stored copy (toprank convert makes one).")
-    return Parts([FilePart(os.path.abspath(file), options) for file in files], repair)
+        raise DataError(
+            "Each file is one partition; partitions= applies only to a stored copy (made by toprank convert)."
+        )
+    return Partitions([FilePart(os.path.abspath(file), options) for file in files], on_split_queries)
 
 
-def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
-    """Return data in memory (cut into so many parts), a Dask DataFrame, or files by path as partitions.
+def parts_of(data: Any, *, partitions: int, on_split_queries: SplitQueries | None = None, **roles: Any) -> Partitions:
+    """Describe data in memory (split into `partitions` parts), a Dask DataFrame or files as partitions.
 
-    `roles` are the columns of a frame, as in `RankingData.from_frame`; `repair` is by default that of the data.
+    `roles` are the columns of a frame, as in `RankingData.from_frame`; `on_split_queries` defaults to that of the data.
     """
     is_frame = hasattr(data, "to_delayed") and hasattr(getattr(data, "_meta", None), "columns")
-    if roles and not is_frame and isinstance(data, Parts | RankingData):
+    if roles and not is_frame and isinstance(data, Partitions | RankingData):
         raise DataError(
-            f"{next(iter(roles))}= names a column of a frame, but these data know their columns already; leave it out, "
-            "or give it to toprank.cluster.read."
+            f"{next(iter(roles))}= names a column of a frame, but these data have their columns assigned already; "
+            "leave it out, or pass it to toprank.cluster.read."
         )
     if _is_paths(data):
-        return read(data, repair=repair or "neighbors", **roles)
-    if isinstance(data, Parts):
-        return data if repair is None else Parts(data.sources, repair, whole=data.whole)
+        return read(data, on_split_queries=on_split_queries or "neighbors", **roles)
+    if isinstance(data, Partitions):
+        return data if on_split_queries is None else Partitions(data.sources, on_split_queries, whole=data.whole)
     if isinstance(data, RankingData):
         ranges = even_ranges(data.queries.offsets, partitions)
         parts = [DataPart(data.select(np.arange(a, b)), f"queries {a} to {b - 1}") for a, b in ranges]
-        return Parts(parts, repair or "neighbors", whole=data)
+        return Partitions(parts, on_split_queries or "neighbors", whole=data)
     if is_frame:
-        return Parts(_frame_parts(data, roles), repair or "neighbors")
+        return Partitions(_frame_parts(data, roles), on_split_queries or "neighbors")
     raise DataError(
-        f"Data of type {type(data).__name__} cannot be distributed; give paths, what toprank.cluster.read gives, a "
+        f"Data of type {type(data).__name__} cannot be distributed; pass paths, the result of toprank.cluster.read, a "
         "Dask DataFrame, or a RankingData."
     )
 
 
 def _is_paths(data: Any) -> bool:
-    """Whether data are paths, as `toprank.cluster.read` takes them."""
+    """Return whether data are paths accepted by `toprank.cluster.read`."""
     listed = data if isinstance(data, list | tuple) else [data]
     return bool(listed) and all(isinstance(path, str | os.PathLike) for path in listed)
 
 
 def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
-    """Return at most `count` ranges of whole queries with about equally many documents.
+    """Return at most `count` ranges of whole queries with similar numbers of documents.
 
     >>> even_ranges(np.array([0, 3, 5, 9, 10]), 2)
     [(0, 2), (2, 4)]
@@ -272,7 +280,7 @@ def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
 
 
 def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
-    """Return the partitions of a frame, to be read by the columns of the whole frame."""
+    """Return the partitions of a frame, to be read with the columns of the whole frame."""
     import pyarrow as pa
 
     known = (*ROLES, "features", "dtype", "metadata", "like")
@@ -285,7 +293,8 @@ def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     layout.refuse_text()
     fixed = roles | layout.assigned.keywords()
     fixed |= {"features": layout.features, "dtype": layout.dtype, "regroup": True}
-    fixed |= {"like": known_columns(options.like)[1]}  # not the ranker itself: only its columns travel to the workers
+    # only the ranker's columns are sent to the workers, not the ranker
+    fixed |= {"like": known_columns(options.like)[1]}
     named = [(piece, f"partition {number} of the frame") for number, piece in enumerate(frame.to_delayed())]
     return [FramePart(piece, name, fixed, layout.may_go) for piece, name in named]
 
@@ -294,90 +303,96 @@ class Cluster:
     """A connection to a Dask cluster.
 
     Args:
-        client: Dask's, synchronous.
-        patience: see `connect`.
-        checkpoint: see `connect`.
-        owned: what else to close with the client; None: close nothing, not even the client.
+        client: a synchronous Dask client.
+        timeout: see `connect`.
+        checkpoint_every: see `connect`.
+        owned: objects to close along with the client. Default: close nothing, not even the client.
     """
 
     def __init__(
         self,
         client: Any,
         *,
-        patience: float = _PATIENCE,
-        checkpoint: int = _CHECKPOINT,
+        timeout: float = _TIMEOUT_SECONDS,
+        checkpoint_every: int = _CHECKPOINT_ROUNDS,
         owned: list[Any] | None = None,
     ) -> None:
-        _check_settings(patience, checkpoint)
+        _check_settings(timeout, checkpoint_every)
         if not all(hasattr(client, name) for name in ("submit", "scheduler", "asynchronous")):
-            raise DataError(f"A Cluster is made of a Dask client, not of a {type(client).__name__}.")
+            raise DataError(f"A Cluster needs a Dask client, not a {type(client).__name__}.")
         if client.asynchronous:
-            raise DataError("toprank waits for its results; give a Dask client made with asynchronous=False.")
+            raise DataError("toprank waits for results; pass a Dask client created with asynchronous=False.")
         if client.status != "running":
-            raise ClusterError(f"The Dask client is not connected ({client.status}); make another one.")
+            raise ClusterError(f"The Dask client is not connected ({client.status}); create a new one.")
         self.client, self._owned = client, owned
-        self._runner = Runner(client, patience, checkpoint)
+        self._runner = Runner(client, timeout, checkpoint_every)
 
-    def place(self, data: Any, *, repair: Repair | None = None, **roles: Any) -> Placed:
-        """Place data on the workers, to be used several times.
+    def persist(self, data: Any, *, on_split_queries: SplitQueries | None = None, **roles: Any) -> DistributedData:
+        """Load data on the workers, to use them several times.
 
         Args:
-            data: what `toprank.cluster.read` takes (a path, or several) or gives, a Dask DataFrame, or a `RankingData`
-                (cut into two partitions for each worker, and sent there).
-            repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. Default: what `read`
-                was given, else ``neighbors``.
-            **roles: the columns of a frame: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
+            data: a path or several, the result of `toprank.cluster.read`, a Dask DataFrame, or a `RankingData` (split
+                into two partitions for each worker, and sent there).
+            on_split_queries: what to do about queries with rows in several partitions; see
+                `toprank.cluster.Partitions`. Default: the value passed to `read`, else ``neighbors``.
+            **roles: the columns of a frame, such as ``label="rel", qid="query"``; see `RankingData.from_frame`.
         """
-        if not isinstance(data, Placed):
+        if not isinstance(data, DistributedData):
             partitions = 2 * len(self._runner.workers())
-            return placed(self._runner, parts_of(data, partitions=partitions, repair=repair, **roles))
-        if repair is not None or roles:
-            raise DataError("These data are placed already; say repair= and the columns when they are placed.")
+            return placed(
+                self._runner, parts_of(data, partitions=partitions, on_split_queries=on_split_queries, **roles)
+            )
+        if on_split_queries is not None or roles:
+            raise DataError(
+                "These data are distributed already; pass on_split_queries= and the columns when they are first "
+                "distributed."
+            )
         if not self._runner.is_of_same_cluster(data.runner):
-            raise DataError("These data are placed on another cluster; use that one, or place them on this one too.")
+            raise DataError("These data are on another cluster; use that one, or distribute them on this one as well.")
         return data
 
     def fit(self, ranker: R, train: Any, valid: Any = None) -> R:
-        """Train a ranker on data in partitions on the workers, with the same result as on one machine.
+        """Train a ranker on partitioned data on the workers, with the same result as on one machine.
 
         Args:
             ranker: a `LinearRanker`, `ExpectedGainRanker` or `TreeRanker`; it is fitted in place and returned.
-            train: what `place` takes or gives, with labels.
-            valid: data of the same kind to choose on (a penalty along its path, a number of rounds); never trained on.
+            train: data with labels, in any form that `persist` accepts or returns.
+            valid: validation data of the same kind, to choose a penalty or a number of rounds. Default: none.
         """
         if not getattr(ranker, "supports_distributed", False):
             raise DataError(
                 f"{type(ranker).__name__} cannot be trained on a cluster; LinearRanker, ExpectedGainRanker and "
-                "TreeRanker can. (Processes of torchrun train a NeuralRanker: toprank.cluster.fit_distributed.)"
+                "TreeRanker can. (To train a NeuralRanker on several machines, use toprank.cluster.fit_distributed "
+                "with torchrun.)"
             )
-        sources: list[Placed | None] = []
+        sources: list[DistributedData | None] = []
         try:
             for data in (train, valid):
-                sources.append(None if data is None else self.place(data))
+                sources.append(None if data is None else self.persist(data))
             ranker.fit_source(sources[0], valid=sources[1])
         finally:
             for data, source in zip((train, valid), sources, strict=False):
-                if source is not None and source is not data:  # what the caller placed stays
+                if source is not None and source is not data:  # data that the caller persisted are kept
                     source.release()
         return ranker
 
     def predict(self, ranker: Ranker, data: Any) -> FloatArray:
-        """Return the scores of all documents: partition after partition, in the order in which their rows were given.
+        """Return the scores of all documents, partition by partition, in the original order of their rows.
 
-        For a `RankingData` or a stored copy they are those of `ranker.predict`, in the order of X.
+        For a `RankingData` or a stored copy they equal those of `ranker.predict`, in the order of X.
         """
-        whole = data.whole if isinstance(data, Parts) else data
-        return by_row(whole, predicted(self.place(data), ranker))
+        whole = data.whole if isinstance(data, Partitions) else data
+        return by_row(whole, predicted(self.persist(data), ranker))
 
     def write_predictions(self, ranker: Ranker, data: Any, folder: str | os.PathLike[str]) -> list[str]:
-        """Have the workers write the scores of each partition to a file; return the paths, in order.
+        """Write the scores of each partition to a file, on the workers; return the paths, in order.
 
-        This is for more scores than fit into this process. File ``part-00003.scores`` has a line for each row of
-        partition 3 (from 0) as it was given, in its order; a partition without rows gives an empty file. All files
-        appear when the last one is written, in place of the ``part-*.scores`` of an earlier call, or none does. Workers
-        must see the folder, which must be there.
+        Use it for more scores than fit into this process. File ``part-00003.scores`` has one line for each original row
+        of partition 3 (from 0), in order; a partition without rows gives an empty file. When the last file is written,
+        all files replace the ``part-*.scores`` of an earlier call at once; after an error, none does. The folder must
+        exist and be visible to the workers.
         """
-        return write_predicted(self.place(data), ranker, folder)
+        return write_partition_scores(self.persist(data), ranker, folder)
 
     def evaluate(
         self,
@@ -391,12 +406,12 @@ class Cluster:
         unjudged: Unjudged | None = None,
         weighted: bool = False,
     ) -> Evaluation:
-        """Return what `toprank.evaluate` does for the ranker's scores; workers score and judge their own partitions."""
+        """Evaluate a ranker like `toprank.evaluate`; workers score and evaluate their own partitions."""
         rules, measures = Convention.from_name(convention), parse_all(metrics)
-        rows = self.place(data).rows
+        rows = self.persist(data).rows
         top = max_grade
         if top is None:
-            top = max(rows.each(settled_top, unjudged or rules.unjudged))
+            top = max(rows.each(max_label, unjudged or rules.unjudged))
         options = {"max_grade": top if top > 0 else None, "min_relevance": min_relevance}
         options |= {"unjudged": unjudged, "weighted": weighted}
         parts = rows.each(part_values, ranker, list(measures.values()), rules, options)
@@ -406,11 +421,13 @@ class Cluster:
         qids = np.concatenate([part.qids for part in parts])
         n_documents = sum(part.n_documents for part in parts)
         if not len(qids):
-            raise DataError("Nothing is left to evaluate: every query has unjudged documents. Use unjudged='condense'.")
+            raise DataError(
+                "No query is left to evaluate: every query has unjudged documents. Use unjudged='condense'."
+            )
         return Evaluation(measures, per_query, rules, float(top), qids, n_documents, weights)
 
     def close(self) -> None:
-        """End the connection, and the workers if `connect` started them."""
+        """Close the connection, and the workers if `connect` started them."""
         if self._owned is None:
             return
         self.client.close()
@@ -427,14 +444,14 @@ class Cluster:
         return f"Cluster({self.client!r})"
 
 
-def placed(runner: Runner, parts: Parts) -> Placed:
-    """Place partitions; if there are several files of tables, all are read by the columns of the first."""
+def placed(runner: Runner, parts: Partitions) -> DistributedData:
+    """Distribute partitions; several tabular files are all read with the columns of the first."""
     files = [source for source in parts.sources if isinstance(source, FilePart)]
     if len(files) > 1:
-        ((alike, sentences),) = steadily(lambda: runner.results([runner.submit(agreed, files)]))
+        ((alike, sentences),) = retry_lost(lambda: runner.results([runner.submit(agreed, files)]))
         for sentence in sentences:
             warn_user(sentence, ColumnsLeftOutWarning)
         others = iter(alike)
         sources = [next(others) if isinstance(source, FilePart) else source for source in parts.sources]
-        parts = Parts(sources, parts.repair, whole=parts.whole)
-    return Placed(runner, parts)
+        parts = Partitions(sources, parts.on_split_queries, whole=parts.whole)
+    return DistributedData(runner, parts)

@@ -1,10 +1,10 @@
-"""Several processes train one network: each takes its share of the queries of every batch.
+"""Data-parallel training of one network: each process takes its share of the queries of every batch.
 
-The loss of a batch is a sum over queries, so its gradient is the sum of the shares' gradients: one all-reduce a step
-(PyTorch's gloo). Every process makes the same step, and without dropout the training is the one that a single process
-would make, up to rounding, whatever the number of processes.
+The loss of a batch is a sum over queries, so its gradient is the sum of the shares' gradients: one all-reduce per step
+(PyTorch's gloo). Every process makes the same step, and without dropout the training equals that of a single process up
+to rounding, for any number of processes.
 
-``torchrun`` starts the processes, on one machine or many, watches them, and ends all if one fails.
+``torchrun`` starts the processes, on one machine or many, monitors them, and ends all of them if one fails.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from toprank.rankers.neural.inputs import EpochPlan
 from toprank.rankers.neural.objective import NotFinite
 from toprank.rankers.neural.ranker import NeuralRanker
 
-# Seconds, about three years: gloo counts a timeout in milliseconds, and a longer one would overflow.
+# Seconds, about three years: gloo counts timeouts in milliseconds, and a longer one would overflow.
 _MAX_TIMEOUT = 1e8
 
 
-def fit_distributed(ranker: NeuralRanker, data: Any, *, valid: Any = None, patience: float = 600.0) -> NeuralRanker:
-    """Train a `NeuralRanker` by the processes that ``torchrun`` started, each of which calls this function alike.
+def fit_distributed(ranker: NeuralRanker, data: Any, *, valid: Any = None, timeout: float = 600.0) -> NeuralRanker:
+    """Train a `NeuralRanker` in the processes started by ``torchrun``, each of which makes this call.
 
     Args:
-        ranker: the ranker; it is fitted in place, and returned. Dropout draws differ between the processes; batch
-            normalization, which looks at a whole batch at once, is refused.
-        data: a `RankingData`, or the path of a stored copy, which all processes map and none copies.
-        valid: data of the same kind to choose on.
-        patience: seconds that a process may let the others wait.
+        ranker: the ranker; it is fitted in place and returned. Dropout masks differ between the processes; batch
+            normalization needs whole batches and raises an error.
+        data: a `RankingData`, or the path of a stored copy, which all processes map without copying.
+        valid: validation data of the same kind. Default: none.
+        timeout: seconds that a process may keep the others waiting. Default 600.
 
     Raises:
-        DataError: if this process was not started by ``torchrun``, or the ranker cannot be trained in parts.
+        DataError: this process was not started by ``torchrun``, or the ranker does not support distributed training.
     """
     if not isinstance(ranker, NeuralRanker):
         raise DataError(f"fit_distributed trains a NeuralRanker, not a {type(ranker).__name__}.")
     if ranker.norm == "batch":
-        raise DataError("norm='batch' looks at a whole batch, but each process has a part of it; use norm='layer'.")
+        raise DataError("norm='batch' needs whole batches, but each process has a part of each; use norm='layer'.")
     if ranker.callbacks:
-        raise DataError("callbacks could end the training in one process while the others go on; leave them out.")
-    check_number("patience", patience, above=0)
+        raise DataError("callbacks could end the training in one process only; leave them out.")
+    check_number("timeout", timeout, above=0)
     if "RANK" not in os.environ:
         raise DataError(
-            "fit_distributed runs in processes that torchrun starts; put the call into a script, and let torchrun "
-            "start it."
+            "fit_distributed must run in processes started by torchrun; put the call into a script, and start the "
+            "script with torchrun."
         )
     train, held_out = (read(part) if isinstance(part, str | os.PathLike) else part for part in (data, valid))
-    with _group(float(patience)) as group:
+    with _group(float(timeout)) as group:
         ranker._worker_group = group
         try:
             return ranker.fit(train, valid=held_out)
@@ -68,14 +68,14 @@ def fit_distributed(ranker: NeuralRanker, data: Any, *, valid: Any = None, patie
 
 
 class GlooGroup:
-    """This process's place among those that train one network; see `toprank.rankers.neural.training.WorkerGroup`."""
+    """This process's rank among the training processes; see `toprank.rankers.neural.training.WorkerGroup`."""
 
     def __init__(self, rank: int, size: int, place: int | None = None) -> None:
         self.rank, self.size = rank, size
         self.place = rank if place is None else place
 
     def share(self, plan: EpochPlan) -> EpochPlan:
-        """Cut every batch where the documents before each process are about equal in number."""
+        """Split every batch so that each process gets a similar number of documents."""
         offsets = plan.queries.offsets
         shares = []
         for first, last in plan.batches:
@@ -85,7 +85,7 @@ class GlooGroup:
         return plan._replace(batches=shares)
 
     def add(self, network: nn.Module, loss: float) -> float:
-        """Sum every gradient, and behind them the loss, over all processes at once. Gloo adds on the CPU."""
+        """Sum every gradient, and the loss, over all processes in one call. Gloo adds on the CPU."""
         weights = [weight for weight in network.parameters() if weight.requires_grad]
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
         finite = torch.tensor([loss if math.isfinite(loss) else math.nan])
@@ -100,10 +100,10 @@ class GlooGroup:
         return total
 
     def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Let the first process judge, and tell the others."""
+        """Evaluate on the first process, and broadcast the result."""
         shared: list[Any] = [None]
         if self.rank == 0:
-            with suppress(NotFinite):  # told to all below
+            with suppress(NotFinite):  # reported to all processes below
                 shared = [metrics()]
         gloo.broadcast_object_list(shared)
         if shared[0] is None:
@@ -113,13 +113,13 @@ class GlooGroup:
 
 
 @contextmanager
-def _group(patience: float) -> Iterator[GlooGroup]:
-    """Join the processes that the launcher started with this one, and leave them at the end."""
-    hook = sys.excepthook  # gloo replaces it, and leaves its own behind
-    gloo.init_process_group("gloo", timeout=timedelta(seconds=min(patience, _MAX_TIMEOUT)))
+def _group(timeout: float) -> Iterator[GlooGroup]:
+    """Join the group of processes started by the launcher, and leave it at the end."""
+    hook = sys.excepthook  # gloo replaces the hook and does not restore it
+    gloo.init_process_group("gloo", timeout=timedelta(seconds=min(timeout, _MAX_TIMEOUT)))
     try:
         yield GlooGroup(gloo.get_rank(), gloo.get_world_size(), int(os.environ.get("LOCAL_RANK", gloo.get_rank())))
-        gloo.barrier()  # nobody leaves while another still listens
+        gloo.barrier()  # no process leaves while another is still receiving
     finally:
         gloo.destroy_process_group()
         sys.excepthook = hook

@@ -1,6 +1,6 @@
-"""Work on a cluster, watched while it is waited for, so that a lost worker or scheduler ends in a sentence.
+"""Execution of tasks on a cluster, with monitoring, so that a lost worker or scheduler results in a clear error.
 
-Results are added in the order of the partitions, never in the order in which workers answer.
+Results are added in the order of the partitions, never in the order of completion.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from toprank.errors import ClusterError, require_extra
 T = TypeVar("T")
 
 FAN_IN = 16
-"""How many partial sums are added at a time; more are added on the workers first, in groups of neighbors."""
-# Bytes that an argument may add to all tasks together; a larger one goes to each worker once.
-_WITH_EVERY_TASK = 1 << 20
-# Seconds that finished results may take on their way here; scores of very many documents take a while.
-_FETCH = 600.0
-# Seconds between two looks at whether anybody is still there.
-_LOOK = 1.0
-# Seconds, or the patience if that is longer, that a worker may be silent before it counts as lost. (A living one tells
-# the scheduler every half second that it is there, or every few seconds if there are hundreds.)
-_SILENCE = 30.0
-# How often work is repeated after a loss before it fails.
-_PLACEMENTS = 5
+"""Maximum number of partial sums added at a time; more are first added on the workers, in groups of neighbors."""
+# Bytes that an argument may add to all tasks together; a larger one is sent to each worker once.
+_MAX_TASK_BYTES = 1 << 20
+# Seconds for the transfer of finished results; scores of very many documents take a while.
+_FETCH_SECONDS = 600.0
+# Seconds between two checks of the cluster.
+_POLL_SECONDS = 1.0
+# Seconds, or the timeout if longer, without a heartbeat after which a worker counts as lost. (A live worker sends one
+# every half second, or every few seconds if there are hundreds.)
+_SILENCE_SECONDS = 30.0
+# Maximum number of attempts, each after a loss, before the work fails.
+_MAX_ATTEMPTS = 5
 
 
 class LostError(Exception):
-    """Objects were lost with a worker, and Dask cannot make them again; we can, from the partitions' sources."""
+    """Objects were lost with a worker and Dask cannot compute them again, but we can, from the partitions' sources."""
 
 
 class Runner:
-    """The tasks of one client, which gives up after `patience` seconds without scheduler or worker."""
+    """Runs tasks with one client, and raises an error after `timeout` seconds without scheduler or worker."""
 
-    def __init__(self, client: Any, patience: float, checkpoint: int) -> None:
-        self.client, self.patience, self.checkpoint = client, patience, checkpoint
+    def __init__(self, client: Any, timeout: float, checkpoint_every: int) -> None:
+        self.client, self.timeout, self.checkpoint_every = client, timeout, checkpoint_every
         self._heard: dict[str, tuple[Any, float]] = {}
 
     def workers(self) -> list[str]:
@@ -52,19 +52,19 @@ class Runner:
             addresses = self.present()
             if addresses:
                 return addresses
-            if self._is_closed() or time.monotonic() - began > self.patience:
+            if self._is_closed() or time.monotonic() - began > self.timeout:
                 raise self._nobody()
-            time.sleep(min(_LOOK, self.patience))
+            time.sleep(min(_POLL_SECONDS, self.timeout))
 
     def is_of_same_cluster(self, other: Runner) -> bool:
-        """Whether another runner's workers are ours."""
+        """Return whether another runner uses the same workers."""
         if other.client is self.client:
             return True
         ours, theirs = (getattr(runner.client.scheduler, "address", None) for runner in (self, other))
         return ours is not None and ours == theirs
 
     def submit(self, function: Callable[..., Any], *args: Any, **where: Any) -> Any:
-        """Return a future of ``function(*args)``; futures among the arguments are taken where they lie."""
+        """Return a future of ``function(*args)``; futures among the arguments are not moved to the client."""
         self._check()
         return self.client.submit(function, *args, pure=False, **where)
 
@@ -76,9 +76,9 @@ class Runner:
         homes: Sequence[str],
         apart: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Return futures of ``function(object, *args)`` on the objects' own workers; see `Partitions.each` for `apart`.
+        """Return futures of ``function(object, *args)`` on the objects' own workers.
 
-        A large argument goes to each worker once, not with every task.
+        `apart` is as in `PartitionObjects.each`. A large argument is sent to each worker once, not with every task.
         """
         self._check()
         sent = [self._once(value, homes) for value in args]
@@ -94,16 +94,16 @@ class Runner:
         return futures
 
     def _check(self) -> None:
-        """Refuse to hand out work without a scheduler that hears of it."""
+        """Raise an error if there is no connection to the scheduler."""
         if self.client.status != "running":
             raise gone()
 
     def _is_closed(self) -> bool:
-        """Whether the connection is over; one that is only interrupted may come back."""
+        """Return whether the connection is closed; one that is only interrupted may recover."""
         return self.client.status in ("closing", "closed")
 
     def _once(self, value: Any, homes: Sequence[str]) -> Any:
-        if getattr(value, "nbytes", 0) * len(homes) <= _WITH_EVERY_TASK:
+        if getattr(value, "nbytes", 0) * len(homes) <= _MAX_TASK_BYTES:
             return value
         return self.scatter(value, sorted(set(homes)))
 
@@ -111,45 +111,45 @@ class Runner:
         """Send a value to some workers; return its future.
 
         Raises:
-            LostError: one of them is gone.
+            LostError: one of the workers is lost.
         """
         self._check()
         try:
-            return self._looked_after(
+            return self._transfer(
                 self.client.scatter(
-                    value, workers=list(homes), broadcast=True, hash=False, timeout=self.patience, asynchronous=True
+                    value, workers=list(homes), broadcast=True, hash=False, timeout=self.timeout, asynchronous=True
                 ),
                 homes,
             )
-        except (KeyError, OSError):  # the scheduler does not know the worker, or cannot reach it
+        except (KeyError, OSError):  # the worker is unknown to the scheduler, or cannot be reached
             raise self._loss() from None
 
     def wait(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> None:
-        """Wait until all are done; as `results`, but what they hold stays where it is."""
-        self._guarded(lambda: self._wait(futures, homes), futures)
+        """Wait until all are done, as `results` does, but leave their values on the workers."""
+        self._run_guarded(lambda: self._wait(futures, homes), futures)
 
     def results(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> list[Any]:
-        """Return what the futures hold, in their order; `homes` are the workers that they cannot do without.
+        """Return the values of the futures, in order; `homes` are the workers that they need.
 
         Raises:
-            LostError: a result was on a worker that died, and Dask cannot make it again.
-            ClusterError: nobody is there to do the work.
+            LostError: a result was on a worker that died, and Dask cannot compute it again.
+            ClusterError: there is no worker to do the work.
         """
 
         def waited() -> list[Any]:
             self._wait(futures, homes)
-            return list(self._looked_after(self.client.gather(list(futures), asynchronous=True), homes))
+            return list(self._transfer(self.client.gather(list(futures), asynchronous=True), homes))
 
-        return self._guarded(waited, futures)
+        return self._run_guarded(waited, futures)
 
-    def _looked_after(self, transfer: Coroutine[Any, Any, T], homes: Sequence[str]) -> T:
-        """Return the result of one of Dask's transfers. Dask tries for long to reach a worker that is gone; we look."""
+    def _transfer(self, transfer: Coroutine[Any, Any, T], homes: Sequence[str]) -> T:
+        """Return the result of a Dask transfer. Dask retries a lost worker for long, so we check its presence."""
         task = asyncio.run_coroutine_threadsafe(transfer, self.client.loop.asyncio_loop)
-        deadline = time.monotonic() + max(self.patience, _FETCH)
+        deadline = time.monotonic() + max(self.timeout, _FETCH_SECONDS)
         try:
             while True:
                 try:
-                    return task.result(_LOOK)
+                    return task.result(_POLL_SECONDS)
                 except TimeoutError:
                     if task.done() or time.monotonic() > deadline:
                         raise
@@ -159,8 +159,8 @@ class Runner:
         finally:
             task.cancel()
 
-    def _guarded(self, work: Callable[[], T], futures: Sequence[Any]) -> T:
-        """Do the work; if it fails, forget the futures, and say why in our words."""
+    def _run_guarded(self, work: Callable[[], T], futures: Sequence[Any]) -> T:
+        """Do the work; if it fails, cancel the futures and raise an explained error."""
         try:
             return work()
         except KeyboardInterrupt:
@@ -168,7 +168,7 @@ class Runner:
             raise
         except Exception as problem:
             self.cancel(futures)
-            explained = self._explained(problem)
+            explained = self._explain(problem)
             if explained is problem:
                 raise
             raise explained from None
@@ -181,42 +181,43 @@ class Runner:
         return added(*self.results(level, homes))
 
     def _wait(self, futures: Sequence[Any], homes: Sequence[str]) -> None:
-        """Wait until all are done or one has failed; watch the cluster meanwhile."""
+        """Wait until all are done or one has failed, and monitor the cluster meanwhile."""
         distributed = require_extra("distributed", "cluster", "tr.cluster")
         waiting, last_seen = list(futures), time.monotonic()
         while waiting:
             try:
-                distributed.wait(waiting, timeout=_LOOK)
+                distributed.wait(waiting, timeout=_POLL_SECONDS)
             except TimeoutError:
                 present = self.present()
                 if present and not set(homes) <= set(present):
                     raise LostError from None
                 if present:
                     last_seen = time.monotonic()
-                elif self._is_closed() or time.monotonic() - last_seen > self.patience:
+                elif self._is_closed() or time.monotonic() - last_seen > self.timeout:
                     raise self._nobody() from None
             for future in waiting:
                 if future.status == "error":
-                    raise future.exception(timeout=self.patience)
+                    raise future.exception(timeout=self.timeout)
                 if future.status in ("cancelled", "lost"):
                     raise LostError
             waiting = [future for future in waiting if future.status != "finished"]
 
     def present(self) -> list[str]:
-        """Return the workers that the scheduler hears of; none if it does not answer itself."""
+        """Return the workers with a recent heartbeat; none if the scheduler does not reply."""
         if self.client.status != "running":
             return []
         try:
             workers = self._answer(self.client.scheduler.identity)["workers"]
         except (OSError, TimeoutError, RuntimeError):
             return []
-        # Clocks of two machines are not compared: what counts is how long, by ours, a worker's last sign has not moved.
+        # Do not compare clocks of two machines: measure by our clock how long a worker's last heartbeat has not
+        # changed.
         now, before = time.monotonic(), self._heard
         self._heard = {}
         for address, worker in workers.items():
             seen, since = before.get(address, (None, now))
             self._heard[address] = (seen, since) if seen == worker["last_seen"] else (worker["last_seen"], now)
-        longest = max(self.patience, _SILENCE)
+        longest = max(self.timeout, _SILENCE_SECONDS)
         return sorted(address for address, (_, since) in self._heard.items() if now - since <= longest)
 
     def threads(self) -> dict[str, int]:
@@ -228,31 +229,32 @@ class Runner:
             raise self._loss() from None
 
     def _answer(self, question: Callable[..., Any]) -> Any:
-        """Return the scheduler's answer; raise TimeoutError if it does not come in time."""
-        return self.client.sync(question, callback_timeout=max(self.patience, _LOOK))
+        """Return the scheduler's reply; raise TimeoutError if it is late."""
+        return self.client.sync(question, callback_timeout=max(self.timeout, _POLL_SECONDS))
 
     def _nobody(self) -> ClusterError:
         if self.client.status != "running":
             return gone()
         return ClusterError(
-            f"No worker has been there for {self.patience:g} s. Start workers (dask worker ADDRESS), or give a longer "
-            "patience= to toprank.cluster.connect."
+            f"There has been no worker for {self.timeout:g} s. Start workers (dask worker ADDRESS), or pass a longer "
+            "timeout= to toprank.cluster.connect."
         )
 
     def cancel(self, futures: Sequence[Any]) -> None:
-        """Forget about tasks that nobody waits for any more."""
+        """Cancel tasks whose results are no longer needed."""
         if self.client.status == "running":
-            with suppress(OSError, TimeoutError, RuntimeError):  # nobody left to tell
+            with suppress(OSError, TimeoutError, RuntimeError):  # the scheduler is gone
                 self.client.sync(
-                    lambda: self.client.cancel(list(futures), asynchronous=True, force=True), callback_timeout=_LOOK
+                    lambda: self.client.cancel(list(futures), asynchronous=True, force=True),
+                    callback_timeout=_POLL_SECONDS,
                 )
 
-    def _explained(self, problem: Exception) -> Exception:
+    def _explain(self, problem: Exception) -> Exception:
         distributed = require_extra("distributed", "cluster", "tr.cluster")
         if isinstance(problem, distributed.scheduler.KilledWorker):
             return ClusterError(
-                f"A task ({problem.task}) was given up: the workers that tried it died one after another, most often "
-                "for want of memory. Use smaller partitions, or workers with more memory."
+                f"A task ({problem.task}) was abandoned: the workers that tried it died one after another, most often "
+                "for lack of memory. Use smaller partitions, or workers with more memory."
             )
         dask = (distributed.client.FutureCancelledError, distributed.CancelledError, distributed.comm.CommClosedError)
         if isinstance(problem, (*dask, TimeoutError, LostError)):
@@ -266,8 +268,8 @@ class Runner:
 def gone() -> ClusterError:
     """Return the error for a lost scheduler."""
     return ClusterError(
-        "The connection to the Dask scheduler is lost, and with it what was on the cluster. Start it again, connect "
-        "anew and repeat the call."
+        "The connection to the Dask scheduler is lost, along with all data on the cluster. Restart it, connect again "
+        "and repeat the call."
     )
 
 
@@ -283,51 +285,53 @@ def added(*parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(total)
 
 
-def steadily(work: Callable[[], T], forget: Callable[[], None] = lambda: None) -> T:
-    """Do the work; if objects were lost, `forget` where they were and repeat it."""
-    for _ in range(_PLACEMENTS):
+def retry_lost(work: Callable[[], T], forget: Callable[[], None] = lambda: None) -> T:
+    """Do the work; if objects were lost, call `forget` and repeat it."""
+    for _ in range(_MAX_ATTEMPTS):
         try:
             return work()
         except LostError:
             forget()
     raise ClusterError(
-        f"Workers were lost {_PLACEMENTS} times during one pass over the data, which was repeated each time. Look "
-        "at the workers' logs; most often they lack memory: use smaller partitions."
+        f"Workers were lost {_MAX_ATTEMPTS} times during one pass over the data, which was repeated each time. Check "
+        "the workers' logs; most often they lack memory: use smaller partitions."
     )
 
 
 class Placement(NamedTuple):
-    """Futures of the objects, and the addresses of the workers that have them."""
+    """Futures of the objects, and the addresses of the workers that hold them."""
 
     futures: list[Any]
     homes: list[str]
 
 
-class Partitions(ABC):
+class PartitionObjects(ABC):
     """One object for each partition."""
 
     runner: Runner
 
     @property
     @abstractmethod
-    def root(self) -> SourcePartitions:
-        """The partitions that these were made from in the end."""
+    def root(self) -> SourceObjects:
+        """The source partitions that these objects are derived from."""
 
     @abstractmethod
     def placement(self) -> Placement:
-        """Return where the objects are now."""
+        """Return the current location of the objects."""
 
-    def then(self, function: Callable[..., Any], *args: Any) -> Partitions:
-        """Return the objects ``function(object, *args)``, made when they are first needed, and kept."""
-        return _DerivedPartitions(self, function, args)
+    def then(self, function: Callable[..., Any], *args: Any) -> PartitionObjects:
+        """Return the objects ``function(object, *args)``, computed when first needed, and kept."""
+        return _DerivedObjects(self, function, args)
 
     def each(self, function: Callable[..., Any], *args: Any, apart: Sequence[Any] | None = None) -> list[Any]:
-        """Return ``function(object, *args)`` for every partition, in order; `apart`: one more argument for each."""
-        return self.root.steadily(lambda: self.runner.results(*self._submitted(function, args, apart)))
+        """Return ``function(object, *args)`` for every partition, in order; `apart` is one additional argument for
+        each.
+        """
+        return self.root.retry_lost(lambda: self.runner.results(*self._submitted(function, args, apart)))
 
     def total(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-        """Add the tuples that the function gives for each partition, in their order."""
-        return self.root.steadily(lambda: self.runner.added(*self._submitted(function, args)))
+        """Add the tuples returned by the function for each partition, in order."""
+        return self.root.retry_lost(lambda: self.runner.added(*self._submitted(function, args)))
 
     def _submitted(
         self, function: Callable[..., Any], args: tuple[Any, ...], apart: Sequence[Any] | None = None
@@ -336,18 +340,19 @@ class Partitions(ABC):
         return self.runner.each(function, futures, *args, homes=homes, apart=apart), homes
 
 
-class SourcePartitions(Partitions):
-    """Objects that `place` makes from sources, anew after a loss; those it returns again are still there."""
+class SourceObjects(PartitionObjects):
+    """Objects that `place` loads from sources, and reloads after a loss; those it returns again still exist."""
 
     def __init__(self, runner: Runner, place: Callable[[], Placement]) -> None:
         self.runner, self._place = runner, place
         self._placed: Placement | None = None
-        self.derived: WeakSet[_DerivedPartitions] = WeakSet()
+        self.derived: WeakSet[_DerivedObjects] = WeakSet()
 
     @property
     @override
-    def root(self) -> SourcePartitions:
-        return self  # not an attribute: a root that holds itself would keep rows until the collector comes
+    def root(self) -> SourceObjects:
+        # This is not an attribute: a root with a reference to itself would keep rows until garbage collection.
+        return self
 
     @override
     def placement(self) -> Placement:
@@ -356,42 +361,42 @@ class SourcePartitions(Partitions):
         return self._placed
 
     def release(self) -> None:
-        """Have the workers forget what was made of the objects; it is made anew when it is needed."""
+        """Release derived objects on the workers; they are computed again when needed."""
         for rows in self.derived:
             rows.release()
         self._forget()
 
-    def steadily(self, work: Callable[[], T]) -> T:
-        """Do the work; if objects were lost, place them anew and repeat it."""
-        return steadily(work, self._forget)
+    def retry_lost(self, work: Callable[[], T]) -> T:
+        """Do the work; if objects were lost, load them again and repeat it."""
+        return retry_lost(work, self._forget)
 
     def _forget(self) -> None:
         self._placed = None
 
 
-class _DerivedPartitions(Partitions):
-    """Objects that are made from others, where those are."""
+class _DerivedObjects(PartitionObjects):
+    """Objects computed from others, on the same workers."""
 
-    def __init__(self, parent: Partitions, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(self, parent: PartitionObjects, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.runner, self.parent = parent.runner, parent
         self.function, self.args = function, args
         self._made: dict[str, tuple[Any, Any]] = {}
         self.root.derived.add(self)
 
     def release(self) -> None:
-        """Have the workers forget the objects; they are made anew when they are needed."""
+        """Release the objects on the workers; they are computed again when needed."""
         for _, future in self._made.values():
             future.release()
         self._made = {}
 
     @property
     @override
-    def root(self) -> SourcePartitions:
+    def root(self) -> SourceObjects:
         return self.parent.root
 
     @override
     def placement(self) -> Placement:
-        """Return where the objects are now; only those with a new parent are made anew."""
+        """Return the current location of the objects; only those with a new parent are recomputed."""
         parents, homes = self.parent.placement()
         new = [place for place, parent in enumerate(parents) if parent.key not in self._made]
         futures = self.runner.each(self.function, [parents[i] for i in new], *self.args, homes=[homes[i] for i in new])

@@ -1,6 +1,6 @@
-"""Scores and metrics of data on a cluster: workers score and judge their own partitions, and write their own files.
+"""Scores and metrics of distributed data: workers score and evaluate their own partitions, and write their own files.
 
-Predictions come in the order in which the rows were given, wherever the rows have been moved since.
+Predictions follow the original order of the rows, wherever the rows have been moved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.cluster.work import WorkerRows, in_sentences
+from toprank.cluster.work import WorkerRows, as_toprank_errors
 from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
@@ -29,15 +29,15 @@ from toprank.metrics.measure import Measure
 from toprank.rankers.source import Score
 
 if TYPE_CHECKING:
-    from toprank.cluster.dataset import Placed
+    from toprank.cluster.dataset import DistributedData
     from toprank.rankers.base import Ranker
 
 
 class PartitionValues(NamedTuple):
-    """The values of metrics in a partition.
+    """Metric values in a partition.
 
     Attributes:
-        by_metric: For each metric, a number for each query.
+        by_metric: Per-query values of each metric.
     """
 
     by_metric: list[FloatArray]
@@ -47,15 +47,15 @@ class PartitionValues(NamedTuple):
 
 
 def _judged_part(data: RankingData, unjudged: str) -> npt.NDArray[np.bool_] | None:
-    """Return which documents are judged if the rule could leave a partition without any query, else None."""
+    """Return a mask of judged documents if the rule could remove all queries of a partition, else None."""
     if unjudged not in ("condense", "drop") or data.judged.all():
         return None
     return data.judged if unjudged == "condense" else data.queries.broadcast(data.queries.min(data.judged))
 
 
-@in_sentences
-def settled_top(rows: WorkerRows, unjudged: str) -> float:
-    """Return the largest label after the rule for unjudged documents is applied; -inf if nothing is left."""
+@as_toprank_errors
+def max_label(rows: WorkerRows, unjudged: str) -> float:
+    """Return the largest label after applying the rule for unjudged documents; -inf if no document remains."""
     data = rows.present
     kept = _judged_part(data, unjudged)
     labels = data.labels if kept is None else data.labels[kept]
@@ -64,20 +64,20 @@ def settled_top(rows: WorkerRows, unjudged: str) -> float:
     return float(labels.max()) if len(labels) else -np.inf
 
 
-def judged_top(rows: WorkerRows, metric: str, convention: str) -> float | None:
-    """Return what `settled_top` does; None if the metric does not accept the labels."""
+def valid_max_label(rows: WorkerRows, metric: str, convention: str) -> float | None:
+    """Return the result of `max_label`; None if the metric does not accept the labels."""
     try:
         BoundMetric(rows.present, metric, convention=convention, threads=1)(np.zeros(rows.present.n_documents))
     except DataError:
         return None
-    return settled_top(rows, Convention.from_name(convention).unjudged)
+    return max_label(rows, Convention.from_name(convention).unjudged)
 
 
-@in_sentences
+@as_toprank_errors
 def part_values(
     rows: WorkerRows, score: Any, metrics: Sequence[Measure], convention: Convention, options: dict[str, Any]
 ) -> PartitionValues:
-    """Evaluate a partition. `score` is a function of rows, or a ranker, which may look at the whole query."""
+    """Evaluate a partition. `score` is a function of rows, or a ranker that may use the whole query."""
     data = rows.present
     kept = _judged_part(data, options.get("unjudged") or convention.unjudged)
     if kept is not None and not kept.any():
@@ -89,16 +89,16 @@ def part_values(
 
 
 class Extremes(NamedTuple):
-    """Whether a metric is the same for the best and the worst order of a partition's queries, and their labels."""
+    """Range of labels, and whether a metric has the same value for the best and the worst order of all queries."""
 
     level: bool
     lowest: float
     highest: float
 
 
-@in_sentences
+@as_toprank_errors
 def part_extremes(rows: WorkerRows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
-    """Return a partition's part of the answer whether a metric can choose; see `BoundMetric.for_selection`."""
+    """Return for a partition whether the metric can distinguish rankings; see `BoundMetric.for_selection`."""
     data = rows.present
     kept = _judged_part(data, convention.unjudged)
     if kept is not None and not kept.any():
@@ -109,7 +109,7 @@ def part_extremes(rows: WorkerRows, measure: Measure, convention: Convention, ma
 
 
 class PartScores(NamedTuple):
-    """Scores of a partition's documents, and where these stood when the data were given; see `WorkerRows`."""
+    """Scores of a partition's documents, and their original positions; see `WorkerRows`."""
 
     values: FloatArray
     order: IntArray | None
@@ -117,19 +117,21 @@ class PartScores(NamedTuple):
 
     @property
     def places(self) -> IntArray:
-        """Where each document stood in the partition that it was given in."""
+        """Position of each document in its original partition."""
         return np.arange(len(self.values)) if self.order is None else self.order
 
 
-@in_sentences
+@as_toprank_errors
 def part_scores(rows: WorkerRows, ranker: Ranker) -> PartScores:
-    """Score a partition's documents, as they lie."""
+    """Score a partition's documents, in their current order."""
     return PartScores(scores_of(ranker, rows.present), rows.order, rows.owners)
 
 
-@in_sentences
+@as_toprank_errors
 def scores_from(scores: PartScores, holder: int, owner: int) -> tuple[FloatArray, IntArray]:
-    """Return the scores in partition `holder` of rows that were given in partition `owner`, and their places there."""
+    """Return the scores of the rows in partition `holder` that originate from partition `owner`, and their positions
+    there.
+    """
     if scores.owners is None:
         assert holder == owner
         return scores.values, scores.places
@@ -137,29 +139,29 @@ def scores_from(scores: PartScores, holder: int, owner: int) -> tuple[FloatArray
     return scores.values[own], scores.places[own]
 
 
-@in_sentences
+@as_toprank_errors
 def write_scores_of(path: str, name: str, size: int, *pieces: tuple[FloatArray, IntArray]) -> None:
-    """Write the scores of a partition's rows in the order in which they were given; an empty file if it has no rows."""
+    """Write the scores of a partition's rows in their original order; an empty file if it has no rows."""
     if sum(len(values) for values, _ in pieces) != size:
-        raise DataError(f"{name} has other rows than when it was placed; place it again.")
+        raise DataError(f"{name} has other rows than when it was loaded; distribute the data again.")
     scores = np.empty(size)
     for values, order in pieces:
         scores[order] = values
     write_scores(scores, path)
 
 
-@in_sentences
+@as_toprank_errors
 def begin(folder: str, aside: str) -> None:
-    """Make the folder for files that are not all written yet; may be called again."""
+    """Create the temporary folder for the files; may be called again."""
     with os_errors(folder, "written"), suppress(FileExistsError):
         os.mkdir(aside)
 
 
-@in_sentences
+@as_toprank_errors
 def finish(folder: str, aside: str, names: Sequence[str]) -> None:
-    """Move the files to their place, instead of those of an earlier call; may be called again if it was cut short.
+    """Move the files to their destination, replacing those of an earlier call; may be repeated after an interruption.
 
-    The first file is removed first and comes last, so that if it is there the set is whole.
+    The first file is removed first and added last, so that its presence implies a complete set.
     """
     with os_errors(folder, "written"):
         if not os.path.isdir(aside):
@@ -175,7 +177,7 @@ def finish(folder: str, aside: str, names: Sequence[str]) -> None:
 
 
 def discard(aside: str) -> None:
-    """Remove what was not finished; try for a while, since a canceled writer may still be at its last file."""
+    """Remove unfinished files; retry for a while, since a canceled task may still write its last file."""
     for _ in range(100):
         shutil.rmtree(aside, ignore_errors=True)
         if not os.path.exists(aside):
@@ -184,49 +186,51 @@ def discard(aside: str) -> None:
 
 
 def scores_of(score: Score | Any, data: RankingData) -> FloatArray:
-    """Score documents by a ranker, or by a function of the rows."""
+    """Score documents with a ranker, or with a function of the rows."""
     result: FloatArray = score.predict(data) if hasattr(score, "predict") else score(data.X)
     return result
 
 
-def predicted(placed: Placed, ranker: Ranker) -> FloatArray:
-    """Return the scores of all documents: partition after partition, in the order in which the rows were given."""
+def predicted(placed: DistributedData, ranker: Ranker) -> FloatArray:
+    """Return the scores of all documents, partition by partition, in the original order of the rows."""
     parts = placed.rows.each(part_scores, ranker)
     starts = offsets_of(placed.sizes)
     scores = np.empty(starts[-1])
     if sum(len(part.values) for part in parts) != len(scores):
-        raise DataError("The partitions have other rows than when they were placed; place them again.")
+        raise DataError("The partitions have other rows than when they were loaded; distribute the data again.")
     for number, part in zip(placed.stored_rows.kept, parts, strict=True):
         scores[starts[number if part.owners is None else part.owners] + part.places] = part.values
     return scores
 
 
-def write_predicted(placed: Placed, ranker: Ranker, folder: str | os.PathLike[str]) -> list[str]:
-    """Write the scores of each partition, as it was given, to a file of its own; all files appear, or none."""
+def write_partition_scores(placed: DistributedData, ranker: Ranker, folder: str | os.PathLike[str]) -> list[str]:
+    """Write the scores of each original partition to a separate file; all files appear, or none."""
     runner, root = placed.runner, os.path.abspath(folder)
     aside = os.path.join(root, f".scores-{secrets.token_hex(8)}")
     names = [f"part-{number:05d}.scores" for number in range(len(placed.parts))]
 
     def on_a_worker(function: Any, *args: Any) -> Any:
-        return placed.rows.root.steadily(lambda: runner.results([runner.submit(function, *args)]))
+        return placed.rows.root.retry_lost(lambda: runner.results([runner.submit(function, *args)]))
 
     on_a_worker(begin, root, aside)
     try:
-        placed.rows.root.steadily(lambda: _write_aside(placed, ranker, [os.path.join(aside, name) for name in names]))
+        placed.rows.root.retry_lost(
+            lambda: _write_temporary(placed, ranker, [os.path.join(aside, name) for name in names])
+        )
         on_a_worker(finish, root, aside, names)
     except BaseException:
-        with suppress(Exception):  # the first error is raised, not this one
+        with suppress(Exception):  # raise the original error, not this one
             on_a_worker(discard, aside)
         raise
     return [os.path.join(root, name) for name in names]
 
 
-def _write_aside(placed: Placed, ranker: Ranker, paths: list[str]) -> None:
-    """Score the partitions, send the scores of moved rows back to where the rows came from, and write."""
+def _write_temporary(placed: DistributedData, ranker: Ranker, paths: list[str]) -> None:
+    """Score the partitions, send the scores of moved rows back to their original partitions, and write."""
     runner, homes = placed.runner, placed.stored_rows.homes
     futures, places = placed.rows.placement()
     scored = dict(zip(placed.stored_rows.kept, runner.each(part_scores, futures, ranker, homes=places), strict=True))
-    runner.wait(list(scored.values()), places)  # if a score fails, nothing is written
+    runner.wait(list(scored.values()), places)  # if scoring fails, nothing is written
     holders: list[set[int]] = [{number} & scored.keys() for number in range(len(paths))]
     for move in placed.stored_rows.moves:
         holders[move.donor].add(move.home)

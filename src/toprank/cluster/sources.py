@@ -1,7 +1,7 @@
-"""The sources of rows: files, ranges of a stored copy, data sent to workers, partitions of a Dask DataFrame.
+"""Sources of rows: files, ranges of a stored copy, data sent to workers, partitions of a Dask DataFrame.
 
-A source is a recipe: a worker that gets it can make the rows, and another one can make them again. Rows of a query that
-lies in several partitions are taken from some and joined to others.
+A source is a recipe from which any worker can load the rows, repeatedly. Rows of a query that spans several partitions
+are removed from some of them and merged into another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.cluster.work import WorkerRows, in_sentences
+from toprank.cluster.work import WorkerRows, as_toprank_errors
 from toprank.compute import IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
@@ -29,23 +29,23 @@ from toprank.errors import DataError, FileError, FormatError, ToprankError, held
 
 @dataclass(frozen=True)
 class FilePart:
-    """A file, read whole by a worker."""
+    """A file, read as a whole by a worker."""
 
     path: str
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Its name in a sentence."""
+        """Name for messages."""
         return self.path
 
     @property
     def kind(self) -> str:
-        """Its format."""
+        """File format."""
         return str(self.options.get("format") or format_of(self.path))
 
     def load(self) -> RankingData | None:
-        """Read the rows; None if a table has none."""
+        """Read the rows; return None if a table has none."""
         try:
             if self.kind == "parquet" and not any(table.n_rows for table in sources_of(self.path, "parquet")):
                 return None
@@ -59,7 +59,7 @@ class FilePart:
 
 @dataclass(frozen=True)
 class StorePart:
-    """Some neighboring queries of a stored copy, mapped by a worker and never copied."""
+    """A range of queries of a stored copy, memory-mapped by a worker without copying."""
 
     path: str
     first: int
@@ -67,20 +67,20 @@ class StorePart:
 
     @property
     def name(self) -> str:
-        """Its name in a sentence."""
+        """Name for messages."""
         return f"{self.path}, queries {self.first} to {self.last - 1}"
 
     def load(self) -> RankingData:
         """Map the rows, which stay on disk."""
         data = open_store(self.path)
         if data.n_queries < self.last:
-            raise FormatError("The stored copy has fewer queries than when it was divided.", path=self.path)
+            raise FormatError("The stored copy has fewer queries than when it was partitioned.", path=self.path)
         return data.select(np.arange(self.first, self.last))
 
 
 @dataclass(frozen=True, eq=False)
 class DataPart:
-    """Some queries of data in the client's memory: sent to a worker, and sent again if that one is lost."""
+    """Some queries of data in the client's memory: sent to a worker, and sent again if that worker is lost."""
 
     data: RankingData
     name: str
@@ -91,7 +91,7 @@ class FramePart:
     """A partition of a Dask DataFrame.
 
     Attributes:
-        may_go: Columns of text that nobody asked for: left out if all partitions together have too many levels.
+        may_go: Text columns that were not requested: left out if all partitions together have too many levels.
     """
 
     frame: Any
@@ -100,9 +100,9 @@ class FramePart:
     may_go: tuple[str, ...] = ()
 
 
-@in_sentences
+@as_toprank_errors
 def load(source: FilePart | StorePart) -> WorkerRows:
-    """Read the rows of a file or of a range of a stored copy; runs on a worker."""
+    """Load the rows of a file or of a range of a stored copy; runs on a worker."""
     data = source.load()
     # Predictions follow the lines of a file, even if it was regrouped, but the order of a stored copy.
     by_lines = isinstance(source, FilePart) and source.kind != "store"
@@ -110,9 +110,9 @@ def load(source: FilePart | StorePart) -> WorkerRows:
     return WorkerRows(data, source.name, (load, (source,)), order)
 
 
-@in_sentences
+@as_toprank_errors
 def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> WorkerRows:
-    """Read the rows of a partition of a Dask DataFrame; runs on a worker."""
+    """Convert a partition of a Dask DataFrame to rows; runs on a worker."""
     if len(frame) == 0:
         return WorkerRows(None, name, None)
     try:
@@ -122,20 +122,20 @@ def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> WorkerRows:
     return WorkerRows(data, name, None, data.source_rows)
 
 
-@in_sentences
+@as_toprank_errors
 def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
-    """Return files of tables to be read by the columns of the first, with the levels of all; other files as they are.
+    """Return tabular files to be read with the columns of the first and the levels of all; other files unchanged.
 
     Also return the warnings about columns that are left out. Runs on a worker.
 
     Raises:
-        FormatError: a file has other columns than the first, or of other types.
+        FormatError: the columns of a file differ from the first file's, or their types do.
     """
     if files[0].kind not in ("parquet", "arrow", "csv"):
         return list(files), []
     options = files[0].options
     tables = sources_of([file.path for file in files], options.get("format"))
-    with about(tables[0].path), held_warnings() as records:  # a worker's output is read by nobody
+    with about(tables[0].path), held_warnings() as records:  # a worker's output is not visible to the user
         layout = agreed_layout(tables, TableOptions.from_keywords(options))
         layout.refuse_text()
     fixed = options | layout.assigned.keywords() | {"features": layout.features, "dtype": layout.dtype}
@@ -147,39 +147,40 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
 Array = npt.NDArray[Any]
 
 
-class Guests(NamedTuple):
-    """Rows on their way to another partition: the one that they leave, and where they stood there."""
+class MigratingRows(NamedTuple):
+    """Rows on their way to another partition, with their original partition and positions there."""
 
     data: RankingData
     owner: int
     order: IntArray
 
 
-@in_sentences
-def taken(rows: WorkerRows, owner: int, qids: Array) -> Guests:
+@as_toprank_errors
+def taken(rows: WorkerRows, owner: int, qids: Array) -> MigratingRows:
     """Take some queries of partition number `owner`."""
     data = rows.present
     chosen = np.isin(data.qids, qids)
-    return Guests(data.select(chosen), owner, rows.places[data.queries.broadcast(chosen)])
+    return MigratingRows(data.select(chosen), owner, rows.places[data.queries.broadcast(chosen)])
 
 
-@in_sentences
-def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> WorkerRows:
-    """Return partition number `owner` without the queries that left it, and with the rows that came.
+@as_toprank_errors
+def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: MigratingRows) -> WorkerRows:
+    """Return partition number `owner` without the queries that left it, and with the rows that arrived.
 
-    Queries that came stand behind those that stayed; rows of a query stand in the order of the partitions.
+    Arriving queries follow the remaining ones; rows of a query are in the order of their original partitions.
     """
     data = rows.present
     stays = np.ones(data.n_queries, dtype=bool) if gone is None else ~np.isin(data.qids, gone)
     parts = list(more)
     if stays.any():
-        parts.insert(0, Guests(data.select(stays), owner, rows.places[data.queries.broadcast(stays)]))
+        parts.insert(0, MigratingRows(data.select(stays), owner, rows.places[data.queries.broadcast(stays)]))
     if not parts:
         return WorkerRows(None, rows.name, None)
     owners = np.concatenate([np.full(part.data.n_documents, part.owner) for part in parts])
     qid = np.concatenate([part.data.qid for part in parts])
     _, first, inverse = np.unique(qid, return_index=True, return_inverse=True)
-    sorting = np.lexsort((owners, first[inverse.reshape(-1)]))  # stable: rows of one partition keep their order
+    # the sort is stable: rows of one partition keep their order
+    sorting = np.lexsort((owners, first[inverse.reshape(-1)]))
     order = np.concatenate([part.order for part in parts])
     return WorkerRows(
         _stacked([part.data for part in parts], qid, sorting), rows.name, None, order[sorting], owners[sorting]
@@ -187,13 +188,13 @@ def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> W
 
 
 def _spread(data: RankingData, name: str) -> Array:
-    """Return a metadata column, one value for each document."""
+    """Return a metadata column with one value for each document."""
     column = data.metadata[name]
     return column if len(column) == data.n_documents else data.queries.broadcast(column)
 
 
 def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> RankingData:
-    """Stack parts, with their rows sorted so that queries are whole."""
+    """Concatenate parts, with rows sorted so that queries are contiguous."""
 
     def rows(pieces: Iterable[Array | None]) -> Array | None:
         present = [piece for piece in pieces if piece is not None]

@@ -1,8 +1,8 @@
-"""What workers do with a partition: functions of a `WorkerRows`, called by Dask.
+"""Operations of workers on a partition: functions of a `WorkerRows`, called by Dask.
 
-A partition sees only its own queries, but the objective is the mean over all of them. So a loss is bound to the
-partition's queries together with the grades and the query weight of the whole data: what it derives from the labels
-(the top grade of ERR, a number of classes) is the same everywhere, and values and gradients only need adding up.
+A partition contains only its own queries, but the objective is the mean over all of them. So a loss is bound to the
+partition's queries together with the grades and the query weight of the whole data: quantities derived from the labels
+(the top grade of ERR, a number of classes) are equal everywhere, and values and gradients only need to be added.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from toprank.scorers.linear import Scorer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_GRADES = 1 << 12
-"""More distinct labels than this are not told one by one: they are no grades."""
+MAX_GRADES = 1 << 12
+"""Maximum number of distinct labels that count as grades."""
 
 
 class WorkerRows:
     """The data of a partition on its worker, grouped by query; None if it has no rows.
 
-    If its content can be read anew, it travels (to another worker, or to the disk of one that is short of memory) as a
-    recipe (`again`, a function and its arguments) instead of as rows. `order` is where each row stood in the partition
-    that it was read with, `owners` the number of that partition; None: as they lie here, in this one.
+    If its content can be loaded again, it is serialized (to another worker, or to the disk of one that is short of
+    memory) as a recipe (`again`, a function and its arguments) instead of as rows. `order` contains the position of
+    each row in its original partition (default: the current position), and `owners` the index of that partition
+    (default: this one).
     """
 
     def __init__(
@@ -54,25 +55,25 @@ class WorkerRows:
 
     @property
     def present(self) -> RankingData:
-        """The data of a partition that has rows; empty partitions are left out after the first look at them."""
+        """The data of a partition that has rows; empty partitions are dropped after the first survey."""
         assert self.data is not None
         return self.data
 
     @property
     def places(self) -> IntArray:
-        """Where each row stood in the partition that it was read with."""
+        """Position of each row in its original partition."""
         return np.arange(self.present.n_documents) if self.order is None else self.order
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return self.again or (WorkerRows, (self.data, self.name, None, self.order, self.owners))
 
     def __sizeof__(self) -> int:
-        """Return the bytes in memory, for Dask's accounts; arrays that are mapped from a file take none."""
+        """Return the bytes in memory, for Dask's accounting; memory-mapped arrays count as none."""
         return object.__sizeof__(self) + bytes_held(self.data, self.order, self.owners)
 
 
-def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
-    """Raise our errors as exceptions that survive the way to the client, and keep BLAS to one thread.
+def as_toprank_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """Raise our errors as exceptions that can be sent to the client, and limit BLAS to one thread.
 
     Dask runs as many tasks at a time as a worker has threads; a BLAS pool for each of them would compete with the
     others.
@@ -91,15 +92,15 @@ def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
     return guarded
 
 
-class Facts(NamedTuple):
-    """What the client must know about a partition.
+class PartitionSummary(NamedTuple):
+    """Summary of a partition for the client.
 
     Attributes:
-        columns: The optional columns that it has: weights, ids, positions, a teacher's scores.
-        sizes: Documents of each query.
+        columns: Optional columns of the partition: weights, ids, positions, a teacher's scores.
+        sizes: Number of documents of each query.
         weight: Sum of the query weights, or number of queries.
-        grades: The distinct labels; only the smallest and the largest if there are too many.
-        counts: The weight of the documents with each label; infinite if there are too many labels.
+        grades: Distinct labels; only the smallest and the largest if there are too many.
+        counts: Total weight of the documents with each label; infinite if there are too many labels.
         first: A typical row of features.
     """
 
@@ -124,9 +125,9 @@ class Facts(NamedTuple):
 _OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions", "teacher")
 
 
-@in_sentences
-def facts_of(rows: WorkerRows) -> Facts | None:
-    """Look at a partition; None if it has no rows."""
+@as_toprank_errors
+def summarize(rows: WorkerRows) -> PartitionSummary | None:
+    """Summarize a partition; return None if it has no rows."""
     data = rows.data
     if data is None:
         return None
@@ -134,9 +135,9 @@ def facts_of(rows: WorkerRows) -> Facts | None:
     weights = 1.0 if data.query_weights is None else data.queries.broadcast(data.query_weights)
     weights = weights if data.document_weights is None else weights * data.document_weights
     counts = np.bincount(places.reshape(-1), np.broadcast_to(weights, len(data.labels)))
-    if len(grades) > MOST_GRADES:
+    if len(grades) > MAX_GRADES:
         grades, counts = grades[[0, -1]], np.array([np.inf, np.inf])
-    return Facts(
+    return PartitionSummary(
         name=rows.name,
         n_documents=data.n_documents,
         n_features=data.n_features,
@@ -156,21 +157,21 @@ def facts_of(rows: WorkerRows) -> Facts | None:
     )
 
 
-@in_sentences
+@as_toprank_errors
 def level_counts(rows: WorkerRows, encoding: Encoding) -> tuple[FloatArray, ...]:
     """Count the documents of a partition with each level of each category."""
     return encoding.counts(rows.present.X)
 
 
-@in_sentences
+@as_toprank_errors
 def filled_cells(rows: WorkerRows) -> tuple[IntArray]:
-    """Count the documents of a partition with a value, for each feature."""
+    """Count the non-missing values of each feature in a partition."""
     return (np.count_nonzero(~np.isnan(rows.present.X), axis=0),)
 
 
-@in_sentences
-def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRows:
-    """Return a partition with other columns: of another encoding, or zeros and ones for the levels of categories."""
+@as_toprank_errors
+def with_columns(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRows:
+    """Return a partition with other columns: of another encoding, or one-hot columns for category levels."""
     data = rows.data
     if data is None:
         return rows
@@ -181,24 +182,24 @@ def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRow
         X = columns.translated(data.X, data.known_columns())
         values = {"X": X, "feature_names": columns.names, "encoding": known}
     return WorkerRows(
-        data._with_validated(**values), rows.name, (seen_through, (rows, columns)), rows.order, rows.owners
+        data._with_validated(**values), rows.name, (with_columns, (rows, columns)), rows.order, rows.owners
     )
 
 
-@in_sentences
+@as_toprank_errors
 def digest_of(rows: WorkerRows) -> str:
-    """Hash everything in a partition: features, labels, queries, ids, weights."""
+    """Hash the entire content of a partition: features, labels, queries, ids, weights."""
     return rows.present.fingerprint
 
 
-@in_sentences
+@as_toprank_errors
 def moments_of(rows: WorkerRows, shift: FloatArray, threads: int) -> Moments:
     """Sum over the rows, for the standardization."""
     return Moments.from_data(rows.present.X, shift, threads=threads)
 
 
-class Whole(NamedTuple):
-    """What a partition must know about the whole data.
+class GlobalFacts(NamedTuple):
+    """Facts about the whole data that a partition needs.
 
     Attributes:
         weight: Sum of the query weights, or number of queries.
@@ -208,18 +209,18 @@ class Whole(NamedTuple):
     grades: FloatArray
 
 
-def bound_part(loss: Loss, data: RankingData, whole: Whole) -> BoundLoss:
+def bound_part(loss: Loss, data: RankingData, whole: GlobalFacts) -> BoundLoss:
     """Bind the loss to a partition's queries, as a part of the mean over the queries of all data."""
     return loss.bound_to(Judgments.from_data(data, whole.grades, whole.weight))
 
 
-@in_sentences
-def bound_rows(rows: WorkerRows, loss: Loss, whole: Whole) -> BoundLoss:
+@as_toprank_errors
+def bound_rows(rows: WorkerRows, loss: Loss, whole: GlobalFacts) -> BoundLoss:
     """Bind a loss to the rows of a partition, on its worker."""
     return bound_part(loss, rows.present, whole)
 
 
-@in_sentences
+@as_toprank_errors
 def constant_value(bound: BoundLoss, constant: float) -> tuple[float]:
     """Return the loss of a partition if all documents have the same score."""
     return (bound.at(np.full(bound.queries.n_documents, constant), threads=1).value,)
@@ -228,7 +229,7 @@ def constant_value(bound: BoundLoss, constant: float) -> tuple[float]:
 class PartObjective:
     """A partition's part of the mean loss over all queries: value, gradient and curvature, to be added up.
 
-    It travels as the arguments of `part_objective`, as `WorkerRows` travel as a recipe.
+    It is serialized as the arguments of `part_objective`, like the recipe of `WorkerRows`.
     """
 
     def __init__(self, inner: RankingObjective, recipe: tuple[Any, ...]) -> None:
@@ -238,39 +239,39 @@ class PartObjective:
         return part_objective, self.recipe
 
     def __sizeof__(self) -> int:
-        """Return the bytes that it holds besides the rows, which Dask counts already."""
+        """Return the bytes in addition to the rows, which Dask counts separately."""
         rows = self.recipe[0].data
         X = () if rows is None else (rows.X,)
         return object.__sizeof__(self) + bytes_held(self.inner, apart_from=(rows, *X))
 
 
-class Products:
-    """A partition's part of the map v ↦ H v, with what it needs computed once."""
+class HessianProducts:
+    """A partition's part of the map v ↦ H v, with its precomputed parts."""
 
     def __init__(self, part: PartObjective, weights: FloatArray) -> None:
         self.part, self.weights = part, weights
         self.times = part.inner.hessian_product(weights)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return Products, (self.part, self.weights)
+        return HessianProducts, (self.part, self.weights)
 
     def __sizeof__(self) -> int:
-        """Return the bytes of what was prepared; the objective is counted already."""
+        """Return the bytes of the precomputed parts; the objective is counted separately."""
         inner = self.part.inner
         return object.__sizeof__(self) + bytes_held(self.times, apart_from=(inner, inner.features, inner.features.X))
 
 
-@in_sentences
+@as_toprank_errors
 def part_objective(
     rows: WorkerRows,
     scorer: Scorer,
     loss: Loss,
     standardization: Standardization,
-    whole: Whole,
+    whole: GlobalFacts,
     threads: int = 1,
     draw: tuple[int, FloatArray] | None = None,
 ) -> PartObjective:
-    """Return the objective of a partition over its rows as they lie; with `draw`, at that draw."""
+    """Return the objective of a partition over its rows; with `draw`, at that draw."""
     data = rows.present
     features = Features(data.X, standardization, complete=standardization.complete)
     inner = RankingObjective(scorer, features, bound_part(loss, data, whole), threads)
@@ -278,50 +279,51 @@ def part_objective(
     return part if draw is None else resampled(part, *draw)
 
 
-@in_sentences
+@as_toprank_errors
 def resampled(part: PartObjective, draw: int, weights: FloatArray) -> PartObjective:
     """Return a partition's part of the objective at a draw; see `RankingObjective.resampled`."""
     return PartObjective(part.inner.resampled(draw, weights), (*part.recipe, (draw, weights)))
 
 
-@in_sentences
+@as_toprank_errors
 def value_and_grad(part: PartObjective, weights: FloatArray) -> tuple[float, FloatArray]:
     """Return a partition's part of the loss and of its gradient."""
     return part.inner.value_and_grad(weights)
 
 
-@in_sentences
+@as_toprank_errors
 def hessian(part: PartObjective, weights: FloatArray) -> tuple[FloatArray]:
     """Return a partition's part of the curvature."""
     return (part.inner.hessian(weights),)
 
 
-@in_sentences
-def products(part: PartObjective, weights: FloatArray) -> Products:
-    """Prepare what products with a partition's part of the curvature need."""
-    return Products(part, weights)
+@as_toprank_errors
+def products(part: PartObjective, weights: FloatArray) -> HessianProducts:
+    """Prepare products with a partition's part of the curvature."""
+    return HessianProducts(part, weights)
 
 
-@in_sentences
-def product(prepared: Products, vector: FloatArray) -> tuple[FloatArray]:
-    """Return H v by what `products` prepared."""
+@as_toprank_errors
+def product(prepared: HessianProducts, vector: FloatArray) -> tuple[FloatArray]:
+    """Return H v, using the result of `products`."""
     return (prepared.times(vector),)
 
 
-@in_sentences
+@as_toprank_errors
 def score_sums(
     rows: WorkerRows, standardization: Standardization, direction: FloatArray, about: float
 ) -> tuple[float, float, float]:
-    """Return the number of documents, and the sum and sum of squares of their scores less `about`."""
+    """Return the number of documents, and the sum and sum of squares of their scores minus `about`."""
     features = Features(rows.present.X, standardization, complete=standardization.complete)
     scores = features.times(slice(0, rows.present.n_documents), direction) - about
     return float(len(scores)), float(scores.sum()), float(scores @ scores)
 
 
 def bytes_held(*objects: Any, apart_from: tuple[Any, ...] = ()) -> int:
-    """Return the bytes of the arrays in memory that objects hold, through attributes and closures, each counted once.
+    """Return the bytes of all arrays in memory reachable from objects, through attributes and closures, each counted
+    once.
 
-    What is reached through the objects `apart_from` is counted elsewhere.
+    Arrays reachable from the objects in `apart_from` are counted elsewhere.
     """
     seen, total, left = {id(thing) for thing in apart_from}, 0, list(objects)
     while left:

@@ -1,4 +1,4 @@
-"""Models out: a ranker as a file for another system, checked to score as `predict` does."""
+"""Export rankers to files for other systems, checked to score as `predict` does."""
 
 from toprank.lazy_imports import lazy_exports
 

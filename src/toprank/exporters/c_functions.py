@@ -1,4 +1,4 @@
-"""The functions of an exported C file; each file has those that its model asks for."""
+"""C source of the functions in exported files; each file contains those that its model needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ranker as one C file that needs the standard library alone, with the decisions and sums of `predict`."""
+"""Export to a single C file that needs only the standard library and reproduces the decisions and sums of `predict`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporters.c_functions import FUNCTIONS, HEAD, TAIL
-from toprank.exporters.formats import Format, Prepared
+from toprank.exporters.formats import Format, PreparedModel
 from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network, Part
 from toprank.rankers.trees.forest import Forest
 
@@ -40,14 +40,14 @@ class _CWriter:
         return f"{kind}_{self._numbers}"
 
     def array(self, kind: str, values: npt.NDArray[Any], of: str = "double") -> str:
-        """Add a table of numbers; return its name. (C has no empty tables.)"""
+        """Add a table of numbers and return its name. (C has no empty tables.)"""
         name, flat = self._name(kind), np.ravel(values)
         listed = _listed(_number(value) for value in flat.tolist()) if flat.size else "0"
         self.constants.append(f"static const {of} {name}[] = {{{listed}}};")
         return name
 
     def score(self, part: Part, x: str = "x") -> str:
-        """Return the expression of a score; what must be computed first goes into `steps`."""
+        """Return the expression for a score; preceding computations are added to `steps`."""
         if isinstance(part, Blend):
             return " + ".join(f"{_number(factor)} * ({self.score(term, x)})" for factor, term in part.terms)
         if isinstance(part, ExpandedFeatures):
@@ -80,7 +80,7 @@ class _CWriter:
         return name
 
     def outputs(self, part: LinearFunction | Forest | Network, x: str) -> str:
-        """Return the name of the array that will hold the outputs."""
+        """Return the name of the array for the outputs."""
         name = self._name("outputs")
         self.steps.append(f"double {name}[{part.outputs}];")
         if isinstance(part, LinearFunction):
@@ -150,7 +150,7 @@ class _CWriter:
 
 
 def _number(value: float) -> str:
-    """Write a number to the last bit; a float always has a point or an exponent, so that it is a double in C."""
+    """Write a number exactly; a float always has a point or an exponent, so that it is a double in C."""
     if isinstance(value, int):
         return str(value)
     if np.isinf(value):
@@ -187,7 +187,7 @@ def _source(formula: Formula) -> bytes:
 
 
 def _levels(name: str, formula: Formula) -> list[str]:
-    """Write the levels of categories, a table each."""
+    """Write a table of levels for each category."""
     if not formula.levels:
         return []
     comment = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
@@ -199,7 +199,7 @@ def _levels(name: str, formula: Formula) -> list[str]:
 
 
 def _identifier(name: str) -> str:
-    """Turn the name of the model into an identifier.
+    """Convert the name of the model to an identifier.
 
     >>> _identifier("2nd model")
     'm2nd_model'
@@ -209,7 +209,7 @@ def _identifier(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """Write a name as a literal of C in UTF-8, whatever characters it has."""
+    """Write a name as a UTF-8 string literal in C, whatever characters it contains."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}<>=+*/@#$&!|~^'")
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in name.encode()) + '"'
 
@@ -225,7 +225,7 @@ def _compiler() -> str | None:
 def _scores(compiler: str, path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         library = Path(folder) / "model.so"
-        # a product and a sum joined in one instruction would round once where predict rounds twice
+        # A fused multiply-add would round once where predict rounds twice.
         strict = ["-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
         compilation = subprocess.run(
             [compiler, *strict, "-xc", str(path), "-xnone", "-o", str(library), "-lm"],
@@ -234,7 +234,7 @@ def _scores(compiler: str, path: Path, X: FloatArray, _features: tuple[str, ...]
             check=False,
         )
         if compilation.returncode:
-            raise DataError(f"{compiler} refuses the exported file: {compilation.stderr[:2000]}")
+            raise DataError(f"{compiler} cannot compile the exported file: {compilation.stderr[:2000]}")
         function = re.search(r"^void (\w+)_scores\(", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert function is not None
         score = getattr(ctypes.CDLL(str(library)), f"{function[1]}_scores")
@@ -244,9 +244,9 @@ def _scores(compiler: str, path: Path, X: FloatArray, _features: tuple[str, ...]
     return scores
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
     compiler = _compiler()
-    return Prepared(
+    return PreparedModel(
         formula=formula,
         files={"": _source(formula)},
         score=None if compiler is None else partial(_scores, compiler),
@@ -255,4 +255,4 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     )
 
 
-FORMATS = [Format(name="c", title="one C99 file without dependencies", suffix=".c", prepare=_prepare)]
+FORMATS = [Format(name="c", title="one C99 file without dependencies", suffix=".c", writer=_prepare)]

@@ -1,8 +1,8 @@
-"""Splits by sets of categories as thresholds on the category's code, for programs that compare numbers alone.
+"""Splits by sets of categories, rewritten as thresholds on the category code for programs that only compare numbers.
 
-A set of codes is a few ranges of whole numbers, and a range lies between two thresholds. So a split by a set becomes a
-few splits by thresholds, with a copy of what is below it for each range and each gap. If a split further up has already
-settled in which range a document is, no threshold is asked again.
+A set of codes is a union of ranges of integers, and a range is delimited by two thresholds. So a split by a set becomes
+several splits by thresholds, with a copy of the subtrees for each range and each gap. If a split further up already
+determines the range of a document, no threshold is tested again.
 """
 
 from __future__ import annotations
@@ -14,45 +14,47 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
-GROWTH = 16
-"""Plain splits may multiply the leaves of a model by at most this: more, and a model of some megabytes outgrows what
-engines load."""
-DEEPEST = 200
-"""The deepest tree: one of its levels is two or three of JSON, and parsers stop at 1,000."""
-_ALWAYS = 32_000  # a small model may always grow to so many leaves: those of 500 trees of 64, 5 MB of JSON, load well
+MAX_LEAF_GROWTH = 16
+"""Maximum factor by which plain splits may multiply the leaves: beyond it, a model of a few megabytes becomes too large
+for engines."""
+MAX_DEPTH = 200
+"""Maximum depth of a tree: each of its levels takes two or three levels of JSON, and parsers stop at 1,000."""
+_MIN_LEAF_LIMIT = (
+    32_000  # A small model may always grow to this many leaves, as many as 500 trees of 64 leaves have (5 MB of JSON).
+)
 
 
-def with_ranges(
+def replace_category_sets(
     forest: Forest, numbers: Mapping[int, IntArray] | None = None, kept: Collection[int] = ()
 ) -> Forest | None:
-    """Return the same forest without sets of categories; None if it would have too many leaves, or be too deep.
+    """Return an equivalent forest without category sets; None if it would have too many leaves, or be too deep.
 
-    A missing value goes the way of the smallest numbers, which no set holds. A code that is no whole number is read as
+    A missing value goes in the direction of the smallest numbers, which no set contains. A fractional code is read as
     LightGBM reads it: 3.7 is 3, and -0.3 is 0.
 
     Args:
         forest: trees with LightGBM's rule for categories.
-        numbers: for features whose levels are given by other numbers than their codes: the number of each code.
+        numbers: for features whose levels are represented by numbers other than their codes: the number for each code.
         kept: features whose sets may stay.
     """
-    room = _Room(most_leaves(forest))
+    room = _LeafBudget(max_leaves(forest))
     try:
-        trees = [_with_ranges(tree, numbers or {}, kept, room) for tree in forest.trees]
+        trees = [_replace_category_sets(tree, numbers or {}, kept, room) for tree in forest.trees]
     except OverflowError:
         return None
     rules = {name: getattr(forest, name) for name in ("flushes", "single_rows", "single_sums")}
     return Forest.from_trees(trees, forest.n_features, forest.intercepts, **rules)
 
 
-def most_leaves(forest: Forest) -> int:
-    """Return how many leaves a forest may have when it is written with plain splits."""
-    return max(_ALWAYS, GROWTH * len(forest.values))
+def max_leaves(forest: Forest) -> int:
+    """Return the maximum number of leaves of a forest when it is written with plain splits."""
+    return max(_MIN_LEAF_LIMIT, MAX_LEAF_GROWTH * len(forest.values))
 
 
-def neighborly_numbers(forest: Forest, feature: int, n_levels: int) -> IntArray:
-    """Number the codes of a category from 1 on so that levels which go the same ways are neighbors.
+def numbers_by_effect(forest: Forest, feature: int, n_levels: int) -> IntArray:
+    """Number the codes of a category from 1 on so that levels with similar effects are neighbors.
 
-    Levels are ordered by what the splits by them add to the score, which makes a set few ranges.
+    Levels are ordered by their total contribution to the score, so that a set consists of few ranges.
     """
     effect = np.zeros(n_levels)
     for tree in forest.trees:
@@ -78,20 +80,20 @@ def _mean_leaf(tree: Tree, node: int) -> float:
 
 
 def _range_ends(codes: IntArray, numbers: IntArray | None) -> FloatArray:
-    """Rising thresholds: between the first and the second, the third and the fourth … lies a range of the set."""
+    """Return rising thresholds: each pair of them delimits a range of the set."""
     if numbers is not None:
         codes = np.sort(numbers[codes[codes < len(numbers)]])
     first = np.diff(codes, prepend=-2) > 1
     last = np.diff(codes, append=np.iinfo(np.int64).max) > 1
     ends = np.column_stack([codes[first], codes[last] + 1]).ravel().astype(np.float64)
     if numbers is not None:
-        return np.asarray(ends - 0.5)  # such numbers are whole, and 0.5 is exact
-    below = np.nextafter(ends, -np.inf)  # the largest that is truncated to the number before
-    return np.where(ends == 0.0, -1.0, below)  # all between -1 and 0 is truncated to 0
+        return np.asarray(ends - 0.5)  # these numbers are integers, and 0.5 is exact
+    below = np.nextafter(ends, -np.inf)  # the largest value that is truncated to the number before
+    return np.where(ends == 0.0, -1.0, below)  # all values between -1 and 0 are truncated to 0
 
 
-class _Room:
-    """How many leaves may still be written."""
+class _LeafBudget:
+    """Number of leaves that may still be written."""
 
     def __init__(self, leaves: int) -> None:
         self._left = leaves
@@ -102,7 +104,9 @@ class _Room:
             raise OverflowError
 
 
-def _with_ranges(tree: Tree, numbers: Mapping[int, IntArray], kept: Collection[int], room: _Room) -> Tree:
+def _replace_category_sets(
+    tree: Tree, numbers: Mapping[int, IntArray], kept: Collection[int], room: _LeafBudget
+) -> Tree:
     ends = [
         None if categories is None or feature in kept else _range_ends(categories, numbers.get(feature))
         for feature, categories in zip(tree.feature.tolist(), tree.categories, strict=True)
@@ -112,14 +116,14 @@ def _with_ranges(tree: Tree, numbers: Mapping[int, IntArray], kept: Collection[i
     return written.tree()
 
 
-# For each feature asked for further up: the threshold that it is above, and the one that it is at most.
+# For each feature tested further up: its lower bound (exclusive) and upper bound (inclusive).
 _Between = Mapping[int, tuple[float, float]]
 
 
 class _WrittenTree:
-    """A tree that is written from its root, node by node."""
+    """A tree that is built from its root, node by node."""
 
-    def __init__(self, tree: Tree, ends: list[FloatArray | None], room: _Room) -> None:
+    def __init__(self, tree: Tree, ends: list[FloatArray | None], room: _LeafBudget) -> None:
         self._from, self._ends, self._room = tree, ends, room
         self._feature: list[int] = []
         self._threshold: list[float] = []
@@ -130,8 +134,8 @@ class _WrittenTree:
         self._values: list[float] = []
 
     def below(self, node: int, between: _Between, depth: int) -> int:
-        """Write a node and what is below it; return its new number."""
-        if depth > DEEPEST:  # checked at every split: before a leaf, a path may be deeper than Python's calls can be
+        """Write a node and its subtree; return its new number."""
+        if depth > MAX_DEPTH:  # Check at every split: a path to a leaf may exceed Python's recursion limit.
             raise OverflowError
         tree = self._from
         if node < 0:
@@ -152,7 +156,7 @@ class _WrittenTree:
     def _parts(self, node: int, first: int, last: int, between: _Between, depth: int) -> int:
         """Write the parts `first` to `last` of a split: part n is above n of its thresholds, in the set if n is odd.
 
-        The search is by halves, so that each part comes behind about as many thresholds as the others.
+        Bisection keeps the depth of the parts about equal.
         """
         tree, ends = self._from, self._ends[node]
         assert ends is not None
@@ -180,7 +184,7 @@ class _WrittenTree:
         return len(self._sides) - 1
 
     def tree(self) -> Tree:
-        """The tree as it was written."""
+        """The completed tree."""
         left, right = np.array(self._sides, dtype=np.int64).reshape(-1, 2).T
         return Tree(
             feature=np.array(self._feature, dtype=np.int64),

@@ -1,12 +1,12 @@
 """Files for the learning-to-rank plug-ins of Elasticsearch and OpenSearch: the body of a `_createmodel` request.
 
-Trees go as `model/xgboost+json`, linear functions as `model/linear`. The plug-ins ask `threshold > x` in single
-precision, so a threshold is the least number above LightGBM's. Where a missing value goes depends on the version of
-the server; a model is refused if the server would send one elsewhere than the model does, or if its version is newer
-than the sources that these rules were read from.
+Trees are written as `model/xgboost+json`, linear functions as `model/linear`. The plug-ins test `threshold > x` in
+single precision, so a threshold is the smallest number above LightGBM's. The direction of missing values depends on the
+version of the server; a model is rejected if the server would send one to the other side than the model does, or if its
+version is newer than the sources that these rules were read from.
 
-OpenSearch 3.9 added `missing_as_zero`, an option of a model: missing values count as 0. It is off in a model that does
-not set it, as ours do not, so that the rule of 3.8 holds.
+OpenSearch 3.9 added `missing_as_zero`, an option of a model: missing values count as 0. It is off by default, as in our
+models, so that the rule of 3.8 holds.
 """
 
 from __future__ import annotations
@@ -23,22 +23,31 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import Level
 from toprank.errors import DataError, Remedy, join_parts
-from toprank.exporters.float32 import LARGEST_SINGLE, least_above, single_number, single_text
-from toprank.exporters.formats import Format, Prepared, compact_json, release
+from toprank.exporters.float32 import LARGEST_SINGLE, single_number, single_text, upper_single
+from toprank.exporters.formats import Format, PreparedModel, compact_json, release
 from toprank.exporters.interpreters import elastic
 from toprank.exporters.interpreters.elastic import Missing
 from toprank.exporters.levels import FEATURE_FILE, EngineModel, column_refusal, computed_features, level_columns
-from toprank.exporters.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
+from toprank.exporters.splits import (
+    Node,
+    Split,
+    filled_in,
+    missing_is_zero,
+    nodes,
+    numbered_trees,
+    unsupported_forest_reason,
+)
 from toprank.rankers.formula import Formula
 
-_FEATURES = 10_000  # of a model, in both plug-ins
-_GROWTH = 16  # asking first whether there is a value writes one side of a split twice: so many times the splits at most
-_LARGE = 10_000_000  # bytes: caches of compiled models hold about as much
-_BLOCK = 1 << 16  # rows of data checked at a time
+_FEATURES = 10_000  # limit per model, in both plug-ins
+# Testing for missing values first writes one side of a split twice: limit the growth in splits to this factor.
+_GROWTH = 16
+_LARGE = 10_000_000  # bytes: about the size of the caches of compiled models
+_BLOCK_ROWS = 1 << 16  # rows of data checked at a time
 _TITLES = {"elasticsearch": "Elasticsearch", "opensearch": "OpenSearch"}
 Rules = frozenset[Missing]
 _RULES: dict[str, tuple[tuple[tuple[int, int], Rules], ...]] = {
-    # From each version on: what may become of a missing value. Plug-ins for Elasticsearch 8.11 and 8.12 were built
+    # Possible treatment of missing values from each version on. Plug-ins for Elasticsearch 8.11 and 8.12 were built
     # before and after the change, and fixes of OpenSearch 3.8 may reach patch releases of 3.2 to 3.7.
     "elasticsearch": (((8, 13), Rules({"node"})), ((8, 11), Rules({"zero", "node"})), ((0, 0), Rules({"zero"}))),
     "opensearch": (((3, 8), Rules({"node"})), ((3, 2), Rules({"right", "node"})), ((0, 0), Rules({"zero"}))),
@@ -46,9 +55,9 @@ _RULES: dict[str, tuple[tuple[tuple[int, int], Rules], ...]] = {
 # The newest versions whose plug-ins' sources were read.
 _NEWEST_KNOWN = {"elasticsearch": (9, 3), "opensearch": (3, 9)}
 _WORDS: dict[Missing, str] = {
-    "zero": "takes a missing value for 0",
+    "zero": "treats missing values as 0",
     "right": "sends every missing value to the right",
-    "node": "sends a missing value where each split says",
+    "node": "sends missing values in the direction given by each split",
 }
 
 
@@ -56,7 +65,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
     """Return the rules that a server of this version may apply to missing values; every known rule if it is None.
 
     Raises:
-        DataError: the version is newer than any whose rules are known.
+        DataError: the version is newer than the latest one with known rules.
 
     >>> sorted(missing_rules("opensearch", "3.5.0")), sorted(missing_rules("opensearch", None))
     (['node', 'right'], ['node', 'right', 'zero'])
@@ -69,7 +78,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
         raise DataError(
             f"{title} {version} is not supported: its rule for missing values is known up to {known}.",
             remedy=Remedy(
-                f"If its plug-in still treats them as that of {known} does, write the file for {{server_version}}.",
+                f"If its plug-in still treats them like that of {known}, write the file for {{server_version}}.",
                 server_version=known,
             ),
         )
@@ -77,7 +86,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
 
 
 def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
-    """Return trees that mean the same under all of these rules; None if there are none of a reasonable size."""
+    """Return trees that are equivalent under all of these rules; None if no trees of reasonable size are."""
     trees = numbered_trees(formula)
     if "zero" in rules and not missing_is_zero(trees):
         return None
@@ -91,13 +100,13 @@ def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
 
 
 def _missing_right(node: Node, present: frozenset[int], missing: frozenset[int], room: count[int]) -> Node:
-    """Return a tree whose splits all send missing values right; one that did not is asked first if there is a value.
+    """Return an equivalent tree whose splits all send missing values right, with a test for missing values if needed.
 
     Args:
-        node: the tree as it is.
+        node: the original tree.
         present: features that have a value wherever this node is reached.
-        missing: features that have none.
-        room: counts down the splits that may still be written.
+        missing: features that are missing.
+        room: number of splits that may still be written.
     """
     if not isinstance(node, Split):
         return node
@@ -118,7 +127,7 @@ def _missing_right(node: Node, present: frozenset[int], missing: frozenset[int],
 
 
 def _what_servers_do(engine: str, server: str | None, anyone: str) -> str:
-    """Say what a server does with a missing value; `anyone`: what to call one whose version is not known."""
+    """Describe how a server treats missing values; `anyone` names a server whose version is unknown."""
     does = " or ".join(_WORDS[rule] for rule in sorted(missing_rules(engine, server)))
     return f"{anyone if server is None else f'{_TITLES[engine]} {server}'} {does}"
 
@@ -126,19 +135,19 @@ def _what_servers_do(engine: str, server: str | None, anyone: str) -> str:
 def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
     rules, title = missing_rules(engine, server), _TITLES[engine]
     if formula.n_features > _FEATURES:
-        return f"it has {formula.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
+        return f"it has {formula.n_features:,} features, and {title} supports at most {_FEATURES:,}. Train on fewer."
     if formula.linear is not None:
         return None
     if (columns := level_columns(formula)) is not None:
         return column_refusal(columns) or _refuses(engine, columns.formula, server)
-    if (reason := forest_refusal(formula, f"a model of {title}")) is not None:
+    if (reason := unsupported_forest_reason(formula, f"a model of {title}")) is not None:
         return reason
     if _trees(formula, rules) is not None:
         return None
     newest = ".".join(map(str, _RULES[engine][0][0]))
     remedy = (
         Remedy(
-            "Say which version it is, such as {server_version}: that and later ones take any of our trees.",
+            "State its version, such as {server_version}: that and later versions support all of our trees.",
             server_version=newest,
         )
         if server is None
@@ -185,7 +194,7 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
         children = f"{written(node.left, yes, depth + 1)},{written(node.right, no, depth + 1)}"
         return (
             f'{{"nodeid":{number},"depth":{depth},"split":{quoted[node.feature]},"split_condition":'
-            f'{single_text(least_above(node.threshold))},"yes":{yes},"no":{no},'
+            f'{single_text(upper_single(node.threshold))},"yes":{yes},"no":{no},'
             f'"missing":{yes if node.missing_left else no},"children":[{children}]}}'
         )
 
@@ -193,7 +202,7 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
 
 
 def _feature_set(model: EngineModel) -> dict[str, Any]:
-    """Return a feature set: each feature is the number in the field of its name, or the number of the level in it.
+    """Return a feature set: each feature reads the number in the field of its name, or the number of the level in it.
 
     A document without the field has no value; for a linear function it gets the number that replaces a missing value.
     """
@@ -223,7 +232,7 @@ def _number_of_term(field: str, numbers: dict[Level, int]) -> dict[str, Any]:
 
 
 def _scores(rules: Rules, formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
-    """Score rows as a server does with the files; NaN if the servers that may be meant differ."""
+    """Score rows as a server does with the files; NaN if the candidate servers differ."""
     text = path.read_text(encoding="utf-8")
     values, names = computed_features(elastic.feature_values, formula, path, X, features)
     first, *others = (elastic.score(text, values, names, rule).astype(np.float64) for rule in sorted(rules))
@@ -231,31 +240,31 @@ def _scores(rules: Rules, formula: Formula, path: Path, X: FloatArray, features:
     return np.where(agreed, first, np.nan)
 
 
-def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
+def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> PreparedModel:
     rules, title = missing_rules(engine, server), _TITLES[engine]
     model = EngineModel.of(formula)
     linear, files = model.linear, _files(model, rules)
     remarks = [
-        f"{formula.name}{FEATURE_FILE} makes a feature set '{formula.name}' in which each feature reads the document "
-        "field of the same name; replace any that is not a field with your own query.",
+        f"{formula.name}{FEATURE_FILE} creates a feature set '{formula.name}' in which each feature reads the "
+        "document field of the same name; replace features that are not fields with your own queries.",
         *model.feature_remarks(formula),
         *_negative(data, formula.features, title),
         *model.linear_remarks(),
     ]
     if linear is None:
         does = _what_servers_do(engine, server, f"{title} (any version)")
-        remarks.append(f"{does}; the splits are written for that.")
+        remarks.append(f"{does}; the splits are written accordingly.")
     if (size := len(files[""])) > _LARGE:
         remarks.append(
             f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search."
         )
-    return Prepared(
+    return PreparedModel(
         formula=formula,
         files=files,
         score=partial(_scores, rules, formula),
         interpreter=f"the rules of {title}'s plug-in",
         remarks=tuple(remarks),
-        # a sum of huge terms is beyond single precision
+        # sums of huge terms exceed single precision
         excluded=frozenset() if linear is None else frozenset({"huge"}),
         single=True,
         texts=bool(formula.levels),
@@ -264,19 +273,21 @@ def _prepare(engine: str, formula: Formula, server: str | None, data: RankingDat
 
 
 def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> list[str]:
-    """Warn of features below zero, which no query may give."""
-    rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
+    """Warn of negative features, which a query cannot return."""
+    rule = f"{title} rejects negative query scores, so features must be 0 or more"
     if data is None:
         return [f"{rule}."]
-    blocks = (dense_rows(data.X[first : first + _BLOCK]) < 0.0 for first in range(0, data.n_documents, _BLOCK))
+    blocks = (
+        dense_rows(data.X[first : first + _BLOCK_ROWS]) < 0.0 for first in range(0, data.n_documents, _BLOCK_ROWS)
+    )
     rows = np.concatenate([block.any(axis=1) for block in blocks])
     if not rows.any():
         return []
     row = int(np.flatnonzero(rows)[0])
     column = names[int(np.flatnonzero(dense_rows(data.X[row : row + 1])[0] < 0.0)[0])]
     return [
-        f"{rule}, but {int(rows.sum()):,} of {len(rows):,} rows of the data are not (the first is row {row} from 0, "
-        f"'{column}'). Add a constant to such features before training, and in the feature set."
+        f"{rule}, but {int(rows.sum()):,} of {len(rows):,} rows of the data have negative features (the first is row "
+        f"{row} from 0, '{column}'). Add a constant to such features before training, and in the feature set."
     ]
 
 
@@ -285,8 +296,8 @@ FORMATS = [
         name=engine,
         title=f"the learning-to-rank plug-in of {title}: the body of a _createmodel request",
         suffix=".json",
-        prepare=partial(_prepare, engine),
-        refuses=partial(_refuses, engine),
+        writer=partial(_prepare, engine),
+        support_check=partial(_refuses, engine),
         versioned=True,
     )
     for engine, title in _TITLES.items()

@@ -1,10 +1,11 @@
-"""Levels of a table's categories, for programs that know only numbers.
+"""Category levels of a table, for programs that only support numbers.
 
-Trees get a number for each level, from 1 on, and 0 for all else; linear functions get a feature for each level, 1 if a
-document has it. `EngineModel` is a model whose features a search engine computes, and asks for these levels.
+For trees, each level gets a number from 1 on, and everything else is 0; for linear functions, each level becomes a
+feature that is 1 if a document has it. `EngineModel` is a model whose features, including these levels, are computed by
+a search engine.
 
-A missing value and a level that was not seen are both 0, which is also what such programs take a missing value for. So
-no version of a server can mistake one level for another.
+A missing value and an unseen level are both 0, which is also how such programs treat missing values. So no version of a
+server can confuse one level with another.
 """
 
 from __future__ import annotations
@@ -21,23 +22,22 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Level, codes_of, listed
-from toprank.exporters.code_ranges import neighborly_numbers, with_ranges
-from toprank.exporters.formats import ELSEWHERE, table_remarks
+from toprank.exporters.code_ranges import numbers_by_effect, replace_category_sets
+from toprank.exporters.formats import OTHER_FORMATS, table_remarks
 from toprank.rankers.formula import ExpandedFeatures, Formula, LinearFunction
 from toprank.rankers.trees.forest import Forest
 
 LEVELS_FILE = ".levels.json"
 NumbersOfTerms = dict[int, tuple[str, dict[Level, int]]]
-"""For each feature that asks a server for levels: the field, and the value for each term; 0 for any other or none."""
+"""For each feature that queries levels: the field, and the value of each term; 0 for any other or none."""
 MOST_TERMS = 1000
-"""The most levels that a feature asks for, one by one: Solr and Elasticsearch allow a query 1,024 clauses unless
-configured otherwise."""
+"""Maximum number of levels in a query: Solr and Elasticsearch allow 1,024 clauses by default."""
 PARAMETER = "{{"
-"""What Elasticsearch takes for a parameter of the request."""
+"""Elasticsearch parses this as the start of a request parameter."""
 FEATURE_FILE = ".features.json"
-"""What follows the name of the model in the name of the file that tells the engine how to compute its features."""
+"""Suffix of the file that defines the features for the engine."""
 Features = tuple[npt.NDArray[np.float32], tuple[str, ...]]
-"""Values of features, and their names."""
+"""Feature values and names."""
 
 
 def table_categories(formula: Formula) -> frozenset[int]:
@@ -46,17 +46,17 @@ def table_categories(formula: Formula) -> frozenset[int]:
 
 
 def numbered_forest(formula: Formula, kept: Collection[int] = ()) -> Forest | None:
-    """Return the trees of a formula for programs that compare numbers; None if they would grow too large.
+    """Return the trees of a formula for programs that only compare numbers; None if they would grow too large.
 
     Args:
         formula: a formula that is a forest.
-        kept: features for which the program knows sets of categories.
+        kept: features for which the program supports category sets.
     """
     forest = formula.forest
     assert forest is not None
     if forest.categories <= set(kept):
         return forest
-    return with_ranges(forest, LevelNumbers.of(formula).of_codes, kept)
+    return replace_category_sets(forest, LevelNumbers.of(formula).of_codes, kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ class LevelNumbers:
     """The number of each level of each category of a table.
 
     Attributes:
-        columns: The categories, by their places among the features.
-        of_codes: The number of each code, by the same places.
+        columns: The categories, by feature index.
+        of_codes: The number of each code, by feature index.
     """
 
     columns: Mapping[int, Column]
@@ -73,21 +73,21 @@ class LevelNumbers:
 
     @classmethod
     def of(cls, formula: Formula) -> Self:
-        """Number the levels for trees; other formulas get no numbers."""
+        """Number the levels for trees; other formulas have no numbers."""
         forest, encoding = formula.forest, formula.encoding
         if forest is None or encoding is None:
             return cls({}, {})
         columns = {place: encoding.columns[place] for place in encoding.categories}
         sizes = {place: len(column.levels) for place, column in columns.items()}
-        return cls(columns, {place: neighborly_numbers(forest, place, size) for place, size in sizes.items()})
+        return cls(columns, {place: numbers_by_effect(forest, place, size) for place, size in sizes.items()})
 
     def __bool__(self) -> bool:
-        """Whether there is a category."""
+        """Return whether there is a category."""
         return bool(self.columns)
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """The table of levels and numbers, as a file beside the model; none without a category."""
+        """A file with the table of levels and numbers; empty without categories."""
         if not self:
             return {}
         table = {column.name: self._by_number(place) for place, column in self.columns.items()}
@@ -100,7 +100,7 @@ class LevelNumbers:
 
     @cached_property
     def of_terms(self) -> NumbersOfTerms:
-        """The categories whose levels a feature can ask a server for, so that the index needs no numbers."""
+        """Categories whose levels a feature can query from a server, so that the index needs no numbers."""
         return {
             place: (column.name, self._by_number(place))
             for place, column in self.columns.items()
@@ -108,39 +108,39 @@ class LevelNumbers:
         }
 
     def numbered(self, X: FloatArray) -> FloatArray:
-        """Turn rows of codes into rows of numbers; NaN if a code has no level."""
+        """Convert rows of codes to rows of numbers; NaN if a code has no level."""
         numbered = X.copy()
         for place, numbers in self.of_codes.items():
             numbered[:, place] = np.append(numbers, np.nan)[codes_of(X[:, place], len(numbers))]
         return numbered
 
     def remarks(self, name: str, feature_file: str | None = None) -> list[str]:
-        """Say how to give levels to a model called `name`; `feature_file`, if any, asks the server for them."""
+        """Describe how to pass levels to a model called `name`; `feature_file`, if given, queries them."""
         file = name + LEVELS_FILE
         by_query = [] if feature_file is None else [field for field, _ in self.of_terms.values()]
         by_number = [column.name for column in self.columns.values() if column.name not in by_query]
         remarks = []
         if by_query:
             remarks.append(
-                f"{feature_file} asks the documents' {listed(by_query)} for each level, and makes its number of it: "
-                "such a field holds the level as it is in the table, not analyzed. Where a feature of your own takes "
-                f"the place, it gives the number that {file} has for the level, and 0 for any other or none."
+                f"{feature_file} looks up the level of {listed(by_query)} in the document field of the same name, and "
+                "returns its number: such a field must contain the level as in the table, not analyzed. A custom "
+                f"feature in its place must return the number of the level in {file}, and 0 for any other or none."
             )
         if by_number:
             remarks.append(
-                f"Give {listed(by_number)} as the number that {file} has for its level, and 0 for any other or none."
+                f"Pass {listed(by_number)} as the number of the level in {file}, and 0 for any other or none."
             )
         return remarks
 
 
 def terms_of(formula: Formula, place: int) -> list[Level]:
-    """Return the levels of a category in the order of their codes, as documents have them."""
+    """Return the levels of a category in the order of their codes, as stored in documents."""
     assert formula.encoding is not None
     return formula.encoding.columns[place].values
 
 
 def cells_of(formula: Formula, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
-    """Turn codes into the levels that documents have, for each category by name; None if a document has none."""
+    """Convert codes to the levels stored in documents, for each category by name; None if a document has no level."""
     cells = {}
     for place in table_categories(formula):
         terms = np.array([*terms_of(formula, place), None], dtype=object)
@@ -152,7 +152,7 @@ class LevelColumns(NamedTuple):
     """A linear function of features that an engine computes.
 
     Attributes:
-        numbers: For each feature that asks for levels: the field, and 1 for each level of the feature.
+        numbers: For each feature that queries levels: the field, and 1 for each level of the feature.
     """
 
     formula: Formula
@@ -160,7 +160,7 @@ class LevelColumns(NamedTuple):
 
 
 def level_columns(formula: Formula) -> LevelColumns | None:
-    """Return a linear function of a table with a feature for each level; None if the formula is something else."""
+    """Return a linear function of a table with a feature for each level; None for other formulas."""
     wide = formula.part
     if (
         not isinstance(wide, ExpandedFeatures)
@@ -182,11 +182,11 @@ def level_columns(formula: Formula) -> LevelColumns | None:
 
 
 def _without_center_of_levels(wide: ExpandedFeatures, part: LinearFunction) -> LinearFunction:
-    """Return the same function of raw numbers, and of zeros and ones that are not centered."""
+    """Return the same function with raw numbers, and zeros and ones that are not centered."""
     k = len(wide.numbers)
     slopes, center, missing = part.weights * part.scale, part.center.copy(), part.missing.copy()
     intercept = part.intercepts - slopes[:, k:] @ center[k:]
-    if wide.center is not None:  # a missing number then counts as the center
+    if wide.center is not None:  # missing numbers then count as the center
         missing[:, :k] = -slopes[:, :k] * center[:k]
         center[:k] += wide.center
     center[k:], missing[:, k:] = 0.0, 0.0
@@ -194,24 +194,27 @@ def _without_center_of_levels(wide: ExpandedFeatures, part: LinearFunction) -> L
 
 
 def column_refusal(columns: LevelColumns) -> str | None:
-    """Say why an engine cannot ask for the levels of a linear function; None if it can."""
+    """Return the reason why an engine cannot query the levels of a linear function; None if it can."""
     names = columns.formula.features
     if len(columns.numbers) > MOST_TERMS:
         return (
-            f"it has a weight for each of {len(columns.numbers):,} levels, which is a query each, and more than "
-            f"{MOST_TERMS:,} for every document take too long. {ELSEWHERE}, or train trees, which ask once "
-            "for a category."
+            f"it has a weight for each of {len(columns.numbers):,} levels, each of which is a query, and more than "
+            f"{MOST_TERMS:,} queries for every document take too long. {OTHER_FORMATS}, or train trees, which need "
+            "one query per category."
         )
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        return f"two of its features are called '{repeated[0]}'. {ELSEWHERE}, or rename a column before training."
+        return f"two of its features are called '{repeated[0]}'. {OTHER_FORMATS}, or rename a column before training."
     for field, terms in columns.numbers.values():
         if len(terms) > MOST_TERMS:
             return (
-                f"{len(terms):,} rare levels of '{field}' share a weight, and a query asks for {MOST_TERMS:,} at most. "
-                f"{ELSEWHERE}."
+                f"{len(terms):,} rare levels of '{field}' share a weight, and a query supports at most "
+                f"{MOST_TERMS:,}. {OTHER_FORMATS}."
             )
         if marked := [term for term in terms if PARAMETER in str(term)]:
-            return f"the level '{marked[0]}' of '{field}' would be a parameter of the query. {ELSEWHERE}, or rename it."
+            return (
+                f"the level '{marked[0]}' of '{field}' would be read as a parameter of the query. "
+                f"{OTHER_FORMATS}, or rename it."
+            )
     return None
 
 
@@ -219,14 +222,14 @@ def column_refusal(columns: LevelColumns) -> str | None:
 
 
 class CenteredWeights(NamedTuple):
-    """Σ_j w_j (x_j − mean_j), with weights in single precision: the score of a linear function less `constant`.
+    """Σ_j w_j (x_j − mean_j), with weights in single precision: the score of a linear function minus `constant`.
 
-    Weights of raw features would do, but if a mean dwarfs the spread (a date, a count) single precision would round
-    away what the other features say. Engines can subtract a mean first, so the files ask them to.
+    Weights of raw features would suffice, but if a mean dwarfs the spread (a date, a count), single precision would
+    round away the other features. Engines can subtract a mean first, so the files use that.
 
     Attributes:
-        means: Single precision numbers; 0 if nothing is to be subtracted.
-        filled: What replaces a missing value for the same score.
+        means: Single-precision means; 0 for features that are not centered.
+        filled: The value that replaces a missing value with the same score.
     """
 
     weights: FloatArray
@@ -236,7 +239,7 @@ class CenteredWeights(NamedTuple):
 
 
 def centered_weights(formula: Formula) -> CenteredWeights:
-    """Write a linear function about the means that its first part knows."""
+    """Rewrite a linear function with the means that its first part knows."""
     linear, first = formula.linear, formula.functions[0].part
     assert linear is not None
     assert isinstance(first, LinearFunction)
@@ -249,11 +252,11 @@ def centered_weights(formula: Formula) -> CenteredWeights:
 
 
 class EngineModel(NamedTuple):
-    """A model as the plug-in of a search engine can hold it.
+    """A model in the form that the plug-in of a search engine supports.
 
     Attributes:
         formula: The formula; a linear function of a table has a feature for each level.
-        terms: The features that ask the engine for levels.
+        terms: The features that query the engine for levels.
     """
 
     formula: Formula
@@ -269,30 +272,31 @@ class EngineModel(NamedTuple):
         return cls(written, None if written.linear is None else centered_weights(written), levels, terms)
 
     def feature_remarks(self, table: Formula) -> list[str]:
-        """Say what the fields of documents must hold; `table`: the formula of the table's own columns."""
+        """Describe the required fields of documents; `table` is the formula of the table's own columns."""
         return [
             *table_remarks(table, category=None, of_dates="; a field of dates gives milliseconds"),
             *self.levels.remarks(table.name, table.name + FEATURE_FILE),
         ]
 
     def linear_remarks(self) -> list[str]:
-        """Say what an engine without intercepts and missing values makes of a linear function, if this is one."""
+        """Describe how an engine without intercepts and missing values treats a linear function, if this is one."""
         linear, file, remarks = self.linear, self.formula.name + FEATURE_FILE, []
         if linear is None:
             return []
         if linear.constant:
-            remarks.append(f"Scores there lack the constant {linear.constant:.6g}, which changes no order.")
-        for column in np.flatnonzero(linear.filled)[:1].tolist():  # one as an example
+            remarks.append(f"Scores there omit the constant {linear.constant:.6g}, which changes no order.")
+        for column in np.flatnonzero(linear.filled)[:1].tolist():  # one feature as an example
             remarks.append(
-                f"A missing value counts as its mean in the model, and as 0 in the engine: {file} has means as "
-                f"defaults ('{self.formula.features[column]}': {linear.filled[column]:.6g}); give them to features of "
-                "your own as well."
+                f"A missing value counts as its mean in the model, but as 0 in the engine: {file} sets means as "
+                f"defaults ('{self.formula.features[column]}': {linear.filled[column]:.6g}); set them in custom "
+                "features as well."
             )
         if self.terms:
             fields = sorted({field for field, _ in self.terms.values()})
             remarks.append(
-                f"{file} asks the documents' {listed(fields)} for {len(self.terms):,} levels, a feature each, 1 where "
-                "a document has it: such a field holds the level as it is in the table, not analyzed."
+                f"{file} looks up {len(self.terms):,} levels of {listed(fields)} in the document field of the same "
+                "name, with one feature each, which is 1 if a document has the level: such a field must contain the "
+                "level as in the table, not analyzed."
             )
         return remarks
 
@@ -302,7 +306,7 @@ def computed_features(
 ) -> Features:
     """Return the features that an engine computes from rows by the feature file beside a model, and their names.
 
-    `read` is the `feature_values` of the engine's interpreter.
+    `read` is the `feature_values` function of the engine's interpreter.
     """
     text = path.with_name(path.stem + FEATURE_FILE).read_text(encoding="utf-8")
     return read(text, LevelNumbers.of(formula).numbered(X), names, cells_of(formula, X))

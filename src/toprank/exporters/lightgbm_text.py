@@ -1,4 +1,4 @@
-"""Trees in LightGBM's own text, with the names of the features: for LightGBM, and for all who read its models."""
+"""Export to LightGBM's text format, with feature names: for LightGBM and other programs that read its models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporters.formats import Format, Prepared, name_refusal, name_remarks, renamed
+from toprank.exporters.formats import Format, PreparedModel, name_remarks, renamed, unsupported_names_reason
 from toprank.exporters.splits import not_trees
 from toprank.rankers.formula import Formula
 from toprank.rankers.trees.forest import Forest, Tree
@@ -28,7 +28,7 @@ def _text(formula: Formula, forest: Forest) -> bytes:
 
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
-    clash = name_refusal(
+    clash = unsupported_names_reason(
         formula.features, _MARKS, "LightGBM", "blanks, control characters, quotes, commas, colons and brackets"
     )
     return clash or (None if formula.forest is not None else not_trees(formula, "LightGBM's file"))
@@ -40,18 +40,18 @@ def _scores(path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray
     return np.asarray(lightgbm.Booster(model_file=str(path)).predict(X, raw_score=True, num_threads=1))
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
     import lightgbm
 
     forest = formula.forest
     assert forest is not None
-    return Prepared(
+    return PreparedModel(
         formula=formula,
         files={"": _text(formula, forest)},
         score=_scores,
         interpreter=f"LightGBM {lightgbm.__version__}",
         remarks=name_remarks(formula.features, _MARKS, "LightGBM"),
-        # LightGBM takes values within ±1e-35 of zero for zero, whatever the model does
+        # LightGBM treats values within ±1e-35 as zero, whatever the model does.
         excluded=frozenset() if forest.flushes else frozenset({"tiny"}),
     )
 
@@ -61,7 +61,7 @@ FORMATS = [
         name="lightgbm",
         title="LightGBM's text, which many other programs read",
         suffix=".txt",
-        prepare=_prepare,
-        refuses=_refuses,
+        writer=_prepare,
+        support_check=_refuses,
     )
 ]

@@ -1,6 +1,6 @@
-"""A ranker as an ONNX graph that computes in double precision, from features with NaN where a value is missing.
+"""Export to an ONNX graph that computes in double precision, from features with NaN for missing values.
 
-Categories of a table are an input of texts, so that nobody outside the file needs to know their codes.
+Categories of a table are text inputs, so that users of the file need not know their codes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import codes_of
 from toprank.errors import require_extra
-from toprank.exporters.formats import Format, Prepared
+from toprank.exporters.formats import Format, PreparedModel
 from toprank.exporters.onnx_nodes import GraphNodes
 from toprank.exporters.onnx_trees import forest_outputs, ranks_up_to, too_deep
 from toprank.lazy_imports import installed
@@ -24,12 +24,12 @@ from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains
 from toprank.rankers.trees.forest import Forest
 
 _OPSETS = {"": 18, "ai.onnx.ml": 5}
-_ROWS = 1 << 12  # scored at a time
+_ROWS = 1 << 12  # rows scored at a time
 
 
 def _model(formula: Formula) -> bytes:
     onnx = require_extra("onnx", "export", "The format onnx")
-    from onnx import checker, helper, numpy_helper  # noqa: F401 - `import onnx` alone does not bring them
+    from onnx import checker, helper, numpy_helper  # noqa: F401 - `import onnx` alone does not import them
 
     nodes, double = GraphNodes(onnx), onnx.TensorProto.DOUBLE
     X, inputs = _inputs(nodes, formula, helper, onnx.TensorProto)
@@ -58,7 +58,7 @@ def _model(formula: Formula) -> bytes:
 
 
 def _inputs(nodes: GraphNodes, formula: Formula, helper: Any, types: Any) -> tuple[str, list[Any]]:
-    """Return the name of all features as numbers; and the inputs: numbers, and texts for the categories of a table."""
+    """Return the name of the tensor of all features; and the inputs: numbers, and text for categories of a table."""
     numbers = [name for name in formula.features if name not in formula.levels]
     kinds = (("features", types.DOUBLE, len(numbers)), ("categories", types.STRING, len(formula.levels)))
     inputs = [helper.make_tensor_value_info(name, kind, ["documents", n]) for name, kind, n in kinds if n]
@@ -98,8 +98,8 @@ class _Graph:
             return _Graph(nodes, part.width, self._wide(part)).score(part.part)
         if not isinstance(part, Blend):
             return self.outputs(part)
-        # One product of matrices: a runtime may fuse a product by one number with a product before it, and computes
-        # the fused one in single precision.
+        # Use one matrix product: a runtime may fuse a product by one number with a preceding product, and compute it in
+        # single precision.
         members = nodes("Concat", *(self.score(term) for _, term in part.terms), axis=1)
         return nodes("MatMul", members, nodes.constant(np.array([[factor] for factor, _ in part.terms])))
 
@@ -116,7 +116,7 @@ class _Graph:
         return nodes("Where", nodes("IsNaN", self._X), nodes.constant(missing), values)
 
     def _wide(self, part: ExpandedFeatures) -> str:
-        """Add features, then zeros and ones for levels of categories, then their means: a code is a row of a table."""
+        """Add features, then one-hot columns for category levels, then target encodings: a code selects a table row."""
         nodes, blocks, first = self.nodes, [], len(part.numbers)
         if first:
             numbers = nodes("Gather", self._X, nodes.constant(part.numbers), axis=1)
@@ -152,7 +152,7 @@ class _Graph:
         return codes, nodes("And", within, nodes("Equal", codes, nodes("Floor", codes)))
 
     def _rows_of(self, table: FloatArray, codes: str, known: str) -> str:
-        """Add the rows of a table; its last row for a code that is not known."""
+        """Add the rows of a table selected by codes; its last row for unknown codes."""
         nodes, last = self.nodes, self.nodes.constant(float(len(table) - 1))
         row = nodes("Cast", nodes("Where", known, codes, last), to=nodes.INT64)
         return nodes("Gather", nodes.constant(table), row, axis=0)
@@ -176,7 +176,7 @@ class _Graph:
             mapped = self._signed_log() if part.transform == "log1p" else self._shares(part.knots)
         centered = nodes("Sub", mapped, nodes.constant(part.center))
         filled = self._filled(nodes("Div", centered, nodes.constant(part.spread)), part.missing)
-        Z = nodes("Cast", nodes("Cast", filled, to=nodes.FLOAT), to=nodes.DOUBLE)  # as the network saw it in training
+        Z = nodes("Cast", nodes("Cast", filled, to=nodes.FLOAT), to=nodes.DOUBLE)  # as in the training of the network
         for layer in part.layers:
             Z = nodes("Add", nodes("MatMul", Z, nodes.constant(layer.weights.T)), nodes.constant(layer.bias))
             if layer.norm is not None:
@@ -185,7 +185,7 @@ class _Graph:
         return Z
 
     def _signed_log(self) -> str:
-        """sign(x) log(1 + |x|), to the last digits also where |x| is small: log(u) |x| / (u − 1) with u = 1 + |x|."""
+        """Add sign(x) log(1 + |x|), accurate also for small |x|: log(u) |x| / (u − 1) with u = 1 + |x|."""
         nodes, one = self.nodes, self.nodes.constant(1.0)
         size = nodes("Abs", self._X)
         u = nodes("Add", size, one)
@@ -196,7 +196,7 @@ class _Graph:
         return nodes("Mul", nodes("Sign", self._X), log)
 
     def _shares(self, knots: FloatArray) -> str:
-        """Add where x stands among the knots, from 0 to 1: the mean of both interpolations."""
+        """Add the quantile of x among the knots, from 0 to 1: the mean of both interpolations."""
         nodes = self.nodes
         filled = self._filled(self._X, np.zeros(self.d))
         rising = self._interpolated(filled, knots)
@@ -205,7 +205,9 @@ class _Graph:
         return nodes("Mul", nodes.constant(0.5), both)
 
     def _interpolated(self, X: str, knots: FloatArray) -> str:
-        """Add the lines between (knot, share), by a table of their starts and slopes; flat before and behind them."""
+        """Add the linear interpolation between (knot, quantile), by a table of starts and slopes; constant outside the
+        knots.
+        """
         nodes, n = self.nodes, len(knots)
         shares = np.linspace(0.0, 1.0, n)[:, None]
         width = np.diff(knots, axis=0)
@@ -240,21 +242,23 @@ class _Graph:
         return nodes("Add", half, nodes("Mul", half, erf))
 
     def _sigmoid(self, Z: str) -> str:
-        """Add the sigmoid of `predict`, in the same steps: logarithms of tiny probabilities tell last bits apart."""
+        """Add the sigmoid in the same steps as `predict`: logarithms of tiny probabilities amplify differences in the
+        last bits.
+        """
         nodes, one = self.nodes, self.nodes.constant(1.0)
         small = nodes("Exp", nodes("Neg", nodes("Abs", Z)))
         above = nodes("Where", nodes("GreaterOrEqual", Z, nodes.constant(0.0)), one, small)
         return nodes("Div", above, nodes("Add", one, small))
 
     def _erf(self, u: str) -> str:
-        """Add the error function: runtimes have it in single precision only.
+        """Add the error function, which runtimes provide in single precision only.
 
         erf(u) = 1 − exp(−u²) g(t) for u ≥ 0, with t = 2/(2 + u) and a Chebyshev series for g.
         """
         nodes, one = self.nodes, self.nodes.constant(1.0)
         size = nodes("Abs", u)
         t = nodes("Div", nodes.constant(4.0), nodes("Add", size, nodes.constant(2.0)))
-        x2 = nodes("Mul", nodes.constant(2.0), nodes("Sub", t, one))  # twice the place in [−1, 1]
+        x2 = nodes("Mul", nodes.constant(2.0), nodes("Sub", t, one))  # twice the position in [−1, 1]
         first, *rest = _erf_series()
         after, now = nodes.constant(0.0), nodes.constant(float(rest[-1]))
         for coefficient in rest[-2::-1]:
@@ -273,7 +277,7 @@ class _Graph:
         if part.link == "softmax":
             P = nodes("Softmax", outputs, axis=1)
         else:
-            # P(k) = P(≥ k) − P(≥ k + 1), where P(≥ 0) = 1
+            # P(k) = P(≥ k) − P(≥ k + 1), with P(≥ 0) = 1
             steps = np.eye(n_grades)[1:] - np.eye(n_grades)[:-1]
             first = nodes.constant(np.eye(n_grades)[0])
             raw = nodes("Add", nodes("MatMul", self._sigmoid(outputs), nodes.constant(steps)), first)
@@ -284,13 +288,13 @@ class _Graph:
         return self._calibrated(P, part)
 
     def _calibrated(self, P: str, part: GradeGains) -> str:
-        """G(0) + Σ_k (G(k) − G(k − 1)) P(≥ k), with P(≥ k) a product of steps."""
+        """Add G(0) + Σ_k (G(k) − G(k − 1)) P(≥ k), with P(≥ k) a product of step probabilities."""
         nodes, gains = self.nodes, part.gains
         n = len(gains)
         up, down = np.tri(n, k=-1)[:, : n - 1], np.eye(n)[:, : n - 1]
         if part.by_score:
             up, down = (np.repeat(side[:, None], n - 1, axis=1) for side in (gains - gains.min(), gains.max() - gains))
-        least = nodes.constant(1e-12)  # as in predict: 0 has no logarithm
+        least = nodes.constant(1e-12)  # as in predict, since log(0) is undefined
         logs = [nodes("Log", nodes("Max", nodes("MatMul", P, nodes.constant(side)), least)) for side in (up, down)]
         a, b = np.array(part.steps).T
         odds = nodes("Add", nodes("Mul", nodes("Sub", *logs), nodes.constant(b)), nodes.constant(a))
@@ -309,7 +313,7 @@ def _erf_series() -> FloatArray:
     def scaled(place: FloatArray) -> Any:
         return erfcx(4.0 / (place + 1.0) - 2.0)
 
-    return np.polynomial.chebyshev.chebinterpolate(scaled, 36)  # within 5e-14 of erf from 0 to 10, measured
+    return np.polynomial.chebyshev.chebinterpolate(scaled, 36)  # within 5e-14 of erf from 0 to 10
 
 
 # ---- scoring ----
@@ -318,7 +322,7 @@ def _erf_series() -> FloatArray:
 def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     session, levels = _session(path), _levels(path)
     numbers = [place for place, name in enumerate(features) if name not in levels]
-    # the last text, "", stands for a missing value, whose code is -1
+    # The last text, "", represents a missing value, whose code is -1.
     texts = {features.index(name): np.array([*known, ""], dtype=object) for name, known in levels.items()}
     scores = []
     for first in range(0, len(X), _ROWS):
@@ -332,7 +336,7 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
 
 
 def _levels(path: Path) -> dict[str, list[str]]:
-    """Return the levels of the categories that a file takes as texts; `format`, or onnx would go by the file's name."""
+    """Return the levels of the text inputs of a file. Pass `format`, or onnx infers it from the file name."""
     onnx = require_extra("onnx", "export", "The format onnx")
     properties = {entry.key: entry.value for entry in onnx.load(str(path), format="protobuf").metadata_props}
     levels: dict[str, list[str]] = json.loads(properties.get("levels", "{}"))
@@ -340,7 +344,9 @@ def _levels(path: Path) -> dict[str, list[str]]:
 
 
 def _session(path: Path) -> Any:
-    """Return what runs the model: onnxruntime, or if that is not installed onnx itself, which is slow."""
+    """Return a session that runs the model: onnxruntime or, if it is not installed, the slow reference evaluator of
+    onnx.
+    """
     runtime = installed("onnxruntime")
     if runtime is None:
         from onnx.reference import ReferenceEvaluator
@@ -356,9 +362,9 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
     return next((reason for forest in forests if (reason := too_deep(forest)) is not None), None)
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
     content, runtime = _model(formula), installed("onnxruntime")
-    return Prepared(
+    return PreparedModel(
         formula=formula,
         files={"": content},
         score=_scores,
@@ -372,7 +378,7 @@ FORMATS = [
         name="onnx",
         title="a graph for ONNX runtimes, in double precision",
         suffix=".onnx",
-        prepare=_prepare,
-        refuses=_refuses,
+        writer=_prepare,
+        support_check=_refuses,
     )
 ]

@@ -1,4 +1,4 @@
-"""The nodes and constants of an ONNX graph, named as they are made."""
+"""Builder for the nodes and constants of an ONNX graph, which are named as they are added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 class GraphNodes:
-    """Makes nodes and constants; each call returns the name of what a node computes."""
+    """Builder of nodes and constants; each call returns the name of the node's output."""
 
     INT64 = 7
     FLOAT = 1
@@ -22,17 +22,17 @@ class GraphNodes:
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def __call__(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node of an operator."""
+        """Add a node for an operator."""
         name = f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(self._helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
         return name
 
     def tensor(self, values: npt.NDArray[Any]) -> Any:
-        """Return numbers as an attribute."""
+        """Return an array as an attribute."""
         return self._numpy.from_array(np.ascontiguousarray(values))
 
     def constant(self, values: npt.ArrayLike) -> str:
-        """Add numbers as an input of nodes; equal ones are stored once."""
+        """Add an array as an input of nodes; equal arrays are stored once."""
         array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._names:

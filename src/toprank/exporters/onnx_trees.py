@@ -1,7 +1,7 @@
-"""Boosted trees as ONNX's TreeEnsemble (ai.onnx.ml 5) in double precision, with every decision of LightGBM's.
+"""Export of boosted trees to ONNX's TreeEnsemble (ai.onnx.ml 5) in double precision, with all decisions of LightGBM.
 
-Questions that the operator cannot ask become columns that it can compare: features in which a zero is missing, and for
-each set of categories a column that is 0 inside the set and 1 outside.
+Conditions that the operator does not support become columns that it can compare: features in which zeros are missing,
+and for each category set a column that is 0 inside the set and 1 outside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEQ, _LT = 0, 1  # modes of nodes
 
 
 class _EnsembleNodes(NamedTuple):
-    """All inner nodes of an ensemble; a child is a node, or a leaf where `*_is_leaf`."""
+    """All inner nodes of an ensemble; a child is a node, or a leaf if `*_is_leaf`."""
 
     feature: Any
     threshold: Any
@@ -42,11 +42,12 @@ def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
     places = [columns.of_tree(tree) for tree in forest.trees]
     leaves = np.zeros(forest.outputs)
     for number, tree in enumerate(forest.trees):
-        if len(tree.feature) == 0:  # a tree of one leaf
+        if len(tree.feature) == 0:  # a tree with a single leaf
             leaves[number % forest.outputs] += tree.values[0]
     start = nodes.constant(forest.intercepts + leaves)
     if all(len(tree.feature) == 0 for tree in forest.trees):
-        # the same for every row: zeros in the shape of X tell how many (a missing value times 0 would stay missing)
+        # The score is the same for every row; zeros in the shape of X give the number of rows. (A missing value times 0
+        # would stay missing.)
         filled = nodes("Where", nodes("IsNaN", X), nodes.constant(0.0), nodes.constant(0.0))
         return nodes("Add", nodes("MatMul", filled, nodes.constant(np.zeros((d, forest.outputs)))), start)
     summed = _ensemble(nodes, columns.joined(), _splits(forest, places), forest.outputs, _LEQ)
@@ -54,18 +55,18 @@ def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
 
 
 def too_deep(forest: Forest) -> str | None:
-    """Say why a runtime would not survive the trees; None if it does."""
+    """Return the reason if the trees are too deep for a runtime, else None."""
     for number, tree in enumerate(forest.trees):
         if len(tree.feature) > MOST_DEPTH and tree.depth > MOST_DEPTH:
             return (
-                f"tree number {number} (from 0) has {tree.depth:,} levels, and ONNX runtimes, which call themselves "
-                f"for each level, do not survive many more than {MOST_DEPTH}. Train with a limit of the depth."
+                f"tree number {number} (from 0) has {tree.depth:,} levels, and ONNX runtimes, which recurse for each "
+                f"level, crash above about {MOST_DEPTH} levels. Train with a limit of the depth."
             )
     return None
 
 
 class _FeatureColumns:
-    """The features, and further columns that splits need."""
+    """The features, and additional columns for splits."""
 
     def __init__(self, nodes: GraphNodes, X: str, d: int) -> None:
         self._nodes, self._X, self._d = nodes, X, d
@@ -91,7 +92,7 @@ class _FeatureColumns:
         return self._width - width
 
     def _without_zeros(self) -> int:
-        """Return where the columns begin in which a zero is missing."""
+        """Return the index of the first column in which zeros are missing."""
         if self._zeros is None:
             nodes = self._nodes
             near = nodes("LessOrEqual", nodes("Abs", self._X), nodes.constant(TINY))
@@ -115,7 +116,7 @@ class _FeatureColumns:
         return self._sets[key]
 
     def joined(self) -> str:
-        """Put all columns side by side."""
+        """Concatenate all columns."""
         return self._blocks[0] if len(self._blocks) == 1 else self._nodes("Concat", *self._blocks, axis=1)
 
 
@@ -164,7 +165,7 @@ def _ensemble(nodes: GraphNodes, X: str, splits: _EnsembleNodes, outputs: int, m
 
 
 def ranks_up_to(nodes: GraphNodes, X: str, knots: FloatArray) -> str:
-    """Count for each feature how many of its knots (a rising column each) are at most x."""
+    """Count, for each feature, the knots (a rising column each) that are at most x."""
     parts: dict[str, list[Any]] = {name: [] for name in _EnsembleNodes._fields}
     for feature in range(knots.shape[1]):
         cuts, counts = np.unique(knots[:, feature], return_counts=True)
@@ -183,7 +184,7 @@ def _search(
     feature: int,
     root: bool = True,
 ) -> tuple[int, bool]:
-    """Append a search by halves among the cuts first … last − 1; return its number, and whether it is a leaf."""
+    """Append a binary search among the cuts first … last − 1; return its number, and whether it is a leaf."""
     if first == last:
         parts["leaves"].append(float(ranks[first]))
         parts["targets"].append(feature)

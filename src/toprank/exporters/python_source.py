@@ -1,4 +1,4 @@
-"""A ranker as one Python file that needs NumPy and nothing else."""
+"""Export to a single Python file that needs only NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporters.formats import Format, Prepared
+from toprank.exporters.formats import Format, PreparedModel
 from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network, Part
 from toprank.rankers.trees.forest import TINY, Forest
 
@@ -145,7 +145,7 @@ _ASK = {"_network": ("_sigmoid",), "_expected_gain": ("_sigmoid",)}
 
 
 class _PythonWriter:
-    """Writes formulas as expressions; collects the constants and functions they need."""
+    """Writes formulas as expressions; collects the constants and functions that they need."""
 
     def __init__(self) -> None:
         self.constants: list[str] = []
@@ -161,7 +161,7 @@ class _PythonWriter:
         return name
 
     def score(self, part: Part, X: str = "X") -> str:
-        """Return the expression of a part that gives one number a row."""
+        """Return the expression for a part with one number per row."""
         if isinstance(part, Blend):
             return " + ".join(f"{factor!r} * {self.score(term, X)}" for factor, term in part.terms)
         if isinstance(part, ExpandedFeatures):
@@ -179,7 +179,7 @@ class _PythonWriter:
         return f"{self.outputs(part, X)}[:, 0]"
 
     def outputs(self, part: LinearFunction | Forest | Network, X: str) -> str:
-        """Return the expression of a part that gives several numbers a row."""
+        """Return the expression for a part with several numbers per row."""
         if isinstance(part, LinearFunction):
             arrays = (part.center, part.scale, part.weights, part.intercepts, part.missing)
             constant = self._constant(f"({', '.join(map(_array, arrays))})")
@@ -241,7 +241,7 @@ def _levels(formula: Formula) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name that cannot end the text it stands in."""
+    """Return the name without characters that could end the surrounding string."""
     return re.sub(r"[^\w .-]", "_", name)
 
 
@@ -250,8 +250,8 @@ def _scores(path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray
     return np.asarray(module["score"](X))
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
-    return Prepared(
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
+    return PreparedModel(
         formula=formula,
         files={"": _source(formula)},
         score=_scores,
@@ -260,4 +260,4 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     )
 
 
-FORMATS = [Format(name="python", title="one Python file that needs NumPy alone", suffix=".py", prepare=_prepare)]
+FORMATS = [Format(name="python", title="one Python file that needs NumPy alone", suffix=".py", writer=_prepare)]

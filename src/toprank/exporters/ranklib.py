@@ -1,6 +1,6 @@
 """Files for RankLib: LambdaMART's XML for trees, the line of its linear regression for linear functions.
 
-RankLib numbers its features, holds them in single precision, asks x <= threshold, and takes a missing value for 0.
+RankLib numbers its features, stores them in single precision, tests x <= threshold, and treats missing values as 0.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from pathlib import Path
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporters.float32 import single_below, single_text
-from toprank.exporters.formats import Format, Prepared, table_remarks
+from toprank.exporters.formats import Format, PreparedModel, table_remarks
 from toprank.exporters.interpreters import ranklib
 from toprank.exporters.levels import LevelNumbers
-from toprank.exporters.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, numbered_trees
+from toprank.exporters.splits import Node, Split, filled_in, missing_is_zero, numbered_trees, unsupported_forest_reason
 from toprank.rankers.formula import Formula
 
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.linear is not None:
         return None
-    if (reason := forest_refusal(formula, "a file of RankLib")) is not None:
+    if (reason := unsupported_forest_reason(formula, "a file of RankLib")) is not None:
         return reason
     if not missing_is_zero(numbered_trees(formula)):
         return (
-            f"its splits send missing values left and right, and RankLib takes them for 0. Train {filled_in(formula)}."
+            f"its splits send missing values left and right, but RankLib treats them as 0. Train {filled_in(formula)}."
         )
     return None
 
@@ -57,18 +57,18 @@ def _scores(levels: LevelNumbers, path: Path, X: FloatArray, _features: tuple[st
     return ranklib.score(path.read_text(encoding="utf-8"), levels.numbered(X))
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
     last, linear = formula.n_features, formula.linear
     levels = LevelNumbers.of(formula)
     fills = linear is not None and bool(linear.missing.any())
     remarks = [
-        f"RankLib has features by number: 1 is '{formula.features[0]}', {last} is '{formula.features[-1]}'.",
+        f"RankLib numbers features: 1 is '{formula.features[0]}', {last} is '{formula.features[-1]}'.",
         *table_remarks(formula, category=None),
         *levels.remarks(formula.name),
     ]
     if fills:
-        remarks.append("RankLib takes a missing value for 0, and the model takes its mean: fill in means before.")
-    return Prepared(
+        remarks.append("RankLib treats a missing value as 0, but the model as its mean: fill in means first.")
+    return PreparedModel(
         formula=formula,
         files={"": _text(formula).encode(), **levels.files},
         score=partial(_scores, levels),
@@ -85,7 +85,7 @@ FORMATS = [
         name="ranklib",
         title="RankLib: LambdaMART's XML, or the line of a linear regression",
         suffix=".txt",
-        prepare=_prepare,
-        refuses=_refuses,
+        writer=_prepare,
+        support_check=_refuses,
     )
 ]

@@ -1,7 +1,7 @@
 """Files for Solr's learning-to-rank module: a model, its feature store, and a wrapper if the model is large.
 
-Solr adds 1e-6 to every threshold that it reads, so a file has thresholds from which this sum, rounded to single
-precision, makes LightGBM's again. Networks of dense layers go as well: Solr has these.
+Solr adds 1e-6 to every threshold that it reads, so thresholds are written such that this sum, rounded to single
+precision, restores LightGBM's threshold. Dense networks are supported as well.
 """
 
 from __future__ import annotations
@@ -18,34 +18,43 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Level
 from toprank.exporters.float32 import single_below, single_number, single_text
-from toprank.exporters.formats import ELSEWHERE, Format, Prepared, compact_json, release
+from toprank.exporters.formats import OTHER_FORMATS, Format, PreparedModel, compact_json, release
 from toprank.exporters.interpreters import solr
 from toprank.exporters.levels import FEATURE_FILE, EngineModel, column_refusal, computed_features, level_columns
-from toprank.exporters.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
+from toprank.exporters.splits import (
+    Node,
+    Split,
+    filled_in,
+    missing_is_zero,
+    nodes,
+    numbered_trees,
+    unsupported_forest_reason,
+)
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
 _MODEL, _NORM = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm.StandardNormalizer"
 _FIELD = "org.apache.solr.ltr.feature.FieldValueFeature"
 _QUERY = "org.apache.solr.ltr.feature.SolrFeature"
 _WRAPPER_FILE = ".wrapper.json"
-_ZOOKEEPER = 1_000_000  # bytes: a little less than ZooKeeper takes by default
-_MISSING = (9, 2)  # the first version with `missing`
+_ZOOKEEPER = 1_000_000  # bytes: slightly below ZooKeeper's default limit
+_MISSING = (9, 2)  # first version with `missing`
 _ACTIVATIONS = {"relu": "relu", "tanh": "tanh", "none": "identity"}
 
 
 def before_slack(threshold: float) -> np.float32:
-    """Return what to write so that Solr, after it added 1e-6, splits as x <= threshold does for x in single precision.
+    """Return the threshold to write so that Solr, after adding 1e-6, splits like x <= threshold for x in single
+    precision.
 
-    Within 1e-6 of zero the sum does not reach every single; Solr then splits at the next one below that it reaches,
-    1.2e-13 away at most, and on the same side of zero. Nor does the sum reach some negative powers of two, below which
-    singles lie further apart; Solr then splits at the next one above, since a value is more often -1 than beside it.
+    Within 1e-6 of zero the sum cannot reach every single; Solr then splits at the next lower one that it reaches, at
+    most 1.2e-13 away and on the same side of zero. Some negative powers of two cannot be reached either, below which
+    singles are further apart; Solr then splits at the next higher one, since a value is more often -1 than beside it.
 
     >>> float(before_slack(0.5) + np.float32(1e-6)) == 0.5
     True
     """
     target = single_below(threshold)[()]
     with np.errstate(over="ignore"):
-        # the difference and Solr's sum are both rounded, so the number to write may lie a few singles to either side
+        # The difference and Solr's sum are both rounded, so the number to write may be a few singles off.
         written = np.float32(target - solr.SLACK)
         while written + solr.SLACK <= target:
             above = np.nextafter(written, np.float32(np.inf))
@@ -63,7 +72,7 @@ class _Network(NamedTuple):
     """A network in Solr's terms: (x − average) / deviation, then layers with their activations.
 
     Attributes:
-        filled: What replaces a missing value for the same score.
+        filled: The value that replaces a missing value with the same score.
     """
 
     average: FloatArray
@@ -73,21 +82,22 @@ class _Network(NamedTuple):
 
 
 def _network(formula: Formula) -> _Network | str:
-    """Return the network of a formula, or why Solr cannot have it."""
+    """Return the network of a formula, or the reason why Solr does not support it."""
     part = formula.part
     inner = part.part if isinstance(part, GradeGains) else part
     if isinstance(inner, Network):
         if inner.transform != "identity":
             return (
-                f"its network takes features by {inner.transform}, and Solr's as they are. {ELSEWHERE}, or train with "
-                "input_transform='standard'."
+                f"its network transforms features by {inner.transform}, but Solr takes them as they are. "
+                f"{OTHER_FORMATS}, or train with input_transform='standard'."
             )
         if any(layer.norm is not None for layer in inner.layers):
             return (
-                f"its network has layer norms, and Solr's have none. {ELSEWHERE}, or train with norm='none' or 'batch'."
+                f"its network has layer norms, which Solr does not support. {OTHER_FORMATS}, or train with norm='none' "
+                "or 'batch'."
             )
         if unknown := sorted({layer.activation for layer in inner.layers} - _ACTIVATIONS.keys()):
-            return f"Solr has no activation '{unknown[0]}'. {ELSEWHERE}, or train with activation='relu' or 'tanh'."
+            return f"Solr has no activation '{unknown[0]}'. {OTHER_FORMATS}, or train with activation='relu' or 'tanh'."
         layers = [(layer.weights, layer.bias, _ACTIVATIONS[layer.activation]) for layer in inner.layers]
         network = _Network(inner.center, inner.spread, inner.center + inner.spread * inner.missing, layers)
     elif isinstance(inner, LinearFunction) and not inner.missing.any():
@@ -95,22 +105,26 @@ def _network(formula: Formula) -> _Network | str:
         network = _Network(inner.center, 1.0 / inner.scale, inner.center, layers)
     else:
         return (
-            f"its score comes from the probabilities of several grades, and a model of Solr has one sum. {ELSEWHERE}."
+            "its score is computed from the probabilities of several grades, and a Solr model has a single sum. "
+            f"{OTHER_FORMATS}."
         )
     return _with_grades(network, part) if isinstance(part, GradeGains) else network
 
 
 def _with_grades(network: _Network, part: GradeGains) -> _Network | str:
-    """Append expected gains as layers: sums of sigmoids, which a softmax is for two grades only."""
+    """Append expected gains as layers: sums of sigmoids, to which a softmax reduces for two grades only."""
     weights, bias, _ = network.layers[-1]
     if part.steps is not None:
-        return f"its probabilities are calibrated, and a model of Solr has no layer that could do it. {ELSEWHERE}."
+        return f"its probabilities are calibrated, and a Solr model has no suitable layer. {OTHER_FORMATS}."
     if part.link == "cumulative":
         steps = np.diff(part.gains)
     elif len(bias) == 2:
         weights, bias, steps = weights[1:] - weights[:1], bias[1:] - bias[:1], np.diff(part.gains)
     else:
-        return f"its score comes from the probabilities of {len(bias)} grades, and Solr has no softmax. {ELSEWHERE}."
+        return (
+            f"its score is computed from the probabilities of {len(bias)} grades, and Solr has no softmax. "
+            f"{OTHER_FORMATS}."
+        )
     last = (steps[None, :], part.gains[:1], "identity")
     return network._replace(layers=[*network.layers[:-1], (weights, bias, "sigmoid"), last])
 
@@ -125,12 +139,12 @@ def _refuses(formula: Formula, server: str | None) -> str | None:
     if forest is None and isinstance(formula.part, GradeGains | Network):
         network = _network(formula)
         return network if isinstance(network, str) else None
-    if (reason := forest_refusal(formula, "a model of Solr")) is not None:
+    if (reason := unsupported_forest_reason(formula, "a model of Solr")) is not None:
         return reason
     if version is not None and version < _MISSING and not missing_is_zero(numbered_trees(formula)):
         return (
-            f"its splits send missing values left and right, and Solr {server} takes them for 0. Use Solr 9.2 "
-            f"or later, or train {filled_in(formula)} as in the index."
+            f"its splits send missing values left and right, but Solr {server} treats them as 0. Use Solr 9.2 or "
+            f"later, or train {filled_in(formula)} as in the index."
         )
     return None
 
@@ -157,20 +171,20 @@ def _files(model: EngineModel) -> dict[str, bytes]:
 
 
 def _value(name: str, default: dict[str, str], terms: tuple[str, dict[Level, int]] | None) -> dict[str, Any]:
-    """Say how a feature is computed: the number in the field of its name, or the number of a term."""
+    """Return the definition of a feature: the number in the field of its name, or the number of a term."""
     if terms is not None:
         return {"class": _QUERY, "params": {"q": _number_of_term(*terms)}}
     return {"class": _FIELD, "params": {"field": name, **default}}
 
 
 def _number_of_term(field: str, numbers: dict[Level, int]) -> str:
-    r"""Return a query in which a document scores the number of the term in a field.
+    r"""Return a query that scores a document by the number of the term in a field.
 
     >>> print(_number_of_term("brand", {"Acme": 1, 'Big "B"': 2}))
     brand:"Acme"^=1 brand:"Big \"B\""^=2
     """
     name = re.sub(r"(\W)", r"\\\1", field)
-    # a brace is escaped, since Solr takes ${…} for a parameter
+    # Escape braces, since Solr expands ${…} as a parameter.
     terms = ((re.sub(r'(["\\{])', r"\\\1", str(term)), number) for term, number in numbers.items())
     return " ".join(f'{name}:"{term}"^={number}' for term, number in terms)
 
@@ -214,7 +228,7 @@ def _default(value: float) -> dict[str, str]:
 
 
 def _floats(values: FloatArray) -> Any:
-    """Write numbers with a decimal point, as Solr needs them."""
+    """Write numbers with a decimal point, as Solr requires."""
     if values.ndim > 1:
         return [_floats(row) for row in values]
     return [single_number(value) for value in values]
@@ -235,12 +249,12 @@ def _scores(formula: Formula, path: Path, X: FloatArray, features: tuple[str, ..
     return solr.score(path.read_text(encoding="utf-8"), values, names).astype(np.float64)
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
     model, forest = EngineModel.of(formula), formula.forest
     linear, files, feature_file = model.linear, _files(model), formula.name + FEATURE_FILE
     remarks = [
-        f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "
-        "same name; replace any that is not a field with a feature of your own.",
+        f"{feature_file} creates a feature store '{formula.name}' in which each feature reads the document field of "
+        "the same name; replace features that are not fields with your own.",
         *model.feature_remarks(formula),
         *model.linear_remarks(),
     ]
@@ -250,16 +264,16 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
         remarks.append(f"A missing value counts as its mean, which is the default of the feature in {feature_file}.")
     if _WRAPPER_FILE in files:
         remarks.append(
-            f"The model is {len(files['']) / 1e6:.1f} MB, and ZooKeeper takes 1 MB: put it into a folder of each "
-            f"node's resources as {formula.name}.json, and upload {formula.name}{_WRAPPER_FILE} in its place."
+            f"The model is {len(files['']) / 1e6:.1f} MB, and ZooKeeper's limit is 1 MB: put it into a resource "
+            f"folder of each node as {formula.name}.json, and upload {formula.name}{_WRAPPER_FILE} instead."
         )
-    return Prepared(
+    return PreparedModel(
         formula=formula,
         files=files,
         score=partial(_scores, formula),
         interpreter="the rules of Solr's module",
         remarks=tuple(remarks),
-        # sums of huge terms are beyond single precision; closer to zero than `tiny`, Solr's slack cannot be undone
+        # Sums of huge terms exceed single precision; closer to zero than `tiny`, Solr's slack cannot be undone.
         excluded=frozenset({"huge" if forest is None else "tiny"}),
         single=True,
         texts=bool(formula.levels),
@@ -272,14 +286,14 @@ def _tree_remarks(trees: list[Node]) -> list[str]:
     remarks = []
     if not missing_is_zero(trees):
         remarks.append(
-            "Missing values need Solr 9.2 or later, and features whose default is NaN, as the store has them."
+            "Missing values need Solr 9.2 or later, and features whose default is NaN, as in the feature store."
         )
     cuts = {node.threshold for tree in trees for node in nodes(tree)}
     coarse = sum(1 for cut in cuts if before_slack(cut) + solr.SLACK != single_below(cut))
     if coarse:
         remarks.append(
-            "Solr adds 1e-6 to thresholds, which cannot be undone to the last bit where they are within 1e-6 of zero, "
-            f"or a negative power of two: {coarse:,} of {len(cuts):,} are. Values right at them may go the other way."
+            "Solr adds 1e-6 to thresholds, which cannot be undone exactly within 1e-6 of zero or at a negative power "
+            f"of two: this affects {coarse:,} of {len(cuts):,}. Values exactly at them may go to the other side."
         )
     return remarks
 
@@ -289,8 +303,8 @@ FORMATS = [
         name="solr",
         title="Solr's learning-to-rank module: a model for its model store",
         suffix=".json",
-        prepare=_prepare,
-        refuses=_refuses,
+        writer=_prepare,
+        support_check=_refuses,
         versioned=True,
     )
 ]

@@ -1,7 +1,7 @@
-"""Trees as search engines know them: a feature is at most a threshold, or above it, or missing.
+"""Trees as search engines represent them: a feature is at most a threshold, above it, or missing.
 
-LightGBM knows more: it takes values within ±1e-35 for zero, and a node can send zeros where it sends missing values.
-Thresholds alone say all of that exactly, with more nodes where one is not enough.
+LightGBM has more rules: it treats values within ±1e-35 as zero, and a node can send zeros in the direction of missing
+values. Thresholds alone express all of these exactly, with additional nodes if one is not enough.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from toprank.exporters.code_ranges import DEEPEST, GROWTH, most_leaves
-from toprank.exporters.float32 import MOST_WHOLE
-from toprank.exporters.formats import ELSEWHERE
+from toprank.exporters.code_ranges import MAX_DEPTH, MAX_LEAF_GROWTH, max_leaves
+from toprank.exporters.float32 import MAX_EXACT_INTEGER
+from toprank.exporters.formats import OTHER_FORMATS
 from toprank.exporters.levels import numbered_forest, table_categories
 from toprank.rankers.formula import Blend, ExpandedFeatures, Formula, GradeGains, LinearFunction, Network
 from toprank.rankers.trees.forest import BELOW_TINY, MISSING_ZERO, TINY, Forest, Tree
 
 
 class Split(NamedTuple):
-    """A node: left where x <= threshold, right where it is above; missing values by `missing_left`.
+    """A node: rows with x <= threshold go left, others right; missing values go left if `missing_left`.
 
     Attributes:
-        codes: The categories that go left, all else goes right; None for a split by threshold.
+        codes: Categories that go left, all others go right; None for a split by threshold.
     """
 
     feature: int
@@ -37,14 +37,14 @@ Node = Split | float
 
 
 def plain_trees(forest: Forest) -> list[Node]:
-    """Return the trees of a forest with one output; an intercept other than 0 is a last tree of one leaf."""
+    """Return the trees of a forest with one output; a nonzero intercept becomes a last tree with one leaf."""
     trees = [_plain(tree) for tree in forest.unflushed().trees]
     intercept = float(forest.intercepts[0])
     return [*trees, intercept] if intercept or not trees else trees
 
 
 def numbered_trees(formula: Formula) -> list[Node]:
-    """Return the trees of a formula that `forest_refusal` lets pass, with a number for each level of a category."""
+    """Return the trees of a formula that plain splits can express, with a number for each level of a category."""
     forest = numbered_forest(formula)
     assert forest is not None
     return plain_trees(forest)
@@ -67,7 +67,7 @@ def _plain(tree: Tree) -> Node:
 
 
 def _from_the_root(tree: Tree) -> list[int]:
-    """Return the inner nodes, each after its parent."""
+    """Return the inner nodes, parents first."""
     inner = [0] if len(tree.feature) else []
     for node in inner:
         inner.extend(int(child) for child in (tree.left[node], tree.right[node]) if child >= 0)
@@ -75,22 +75,22 @@ def _from_the_root(tree: Tree) -> list[int]:
 
 
 def _with_zeros(feature: int, threshold: float, default_left: bool, left: Node, right: Node) -> Node:
-    """Return a node that sends zeros and missing values to its default side, whatever its threshold says of zero.
+    """Return a node that sends zeros and missing values to its default side, whatever its threshold implies for zero.
 
-    Every node of it sends missing values where it sends a zero, so that engines without missing values agree.
+    Each of its nodes sends missing values in the direction of zero, so that engines without missing values agree.
     """
-    if BELOW_TINY <= threshold <= TINY:  # the sign decides for all other values
+    if BELOW_TINY <= threshold <= TINY:  # the sign alone decides for all other values
         return Split(feature, TINY if default_left else BELOW_TINY, default_left, left, right)
     inner = Split(feature, threshold, threshold >= 0.0, left, right)
     if (threshold >= 0.0) == default_left:
         return inner
-    if default_left:  # zeros lie above the threshold, but go left
+    if default_left:  # zeros are above the threshold, but go left
         return Split(feature, BELOW_TINY, False, inner, Split(feature, TINY, True, left, right))
     return Split(feature, TINY, True, Split(feature, BELOW_TINY, False, left, right), inner)
 
 
 def nodes(tree: Node) -> Iterator[Split]:
-    """Every split of a tree, as often as it occurs."""
+    """Yield every split of a tree, as often as it occurs."""
     ahead = [tree]
     while ahead:
         node = ahead.pop()
@@ -100,40 +100,40 @@ def nodes(tree: Node) -> Iterator[Split]:
 
 
 def missing_is_zero(trees: list[Node]) -> bool:
-    """Whether a missing value goes where a zero goes, at every split."""
+    """Return whether every split sends missing values in the direction of zero."""
     return all(node.missing_left == (node.threshold >= 0.0) for tree in trees for node in nodes(tree))
 
 
-def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> str | None:
-    """Say why a file of plain splits cannot hold a formula; None if it can.
+def unsupported_forest_reason(formula: Formula, file: str, kept: Collection[int] = ()) -> str | None:
+    """Return the reason why a file of plain splits cannot represent a formula; None if it can.
 
     Args:
-        formula: what the file has to hold as trees.
-        file: what it is called in the sentence, such as "a model of Solr".
-        kept: features whose sets of categories the file can hold as they are.
+        formula: the formula to represent as trees.
+        file: name of the file in the sentence, such as "a model of Solr".
+        kept: features whose category sets the file can represent directly.
     """
     forest = formula.forest
     if forest is None:
         return not_trees(formula, file)
     deepest = max((tree.depth for tree in forest.trees), default=0)
-    if deepest > DEEPEST:
+    if deepest > MAX_DEPTH:
         limit = "lightgbm_params={'max_depth': 60}"
-        return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
-    if (reason := _category_refusal(formula, forest, file, kept)) is not None:
+        return f"a tree is {deepest} splits deep, too deep for parsers of nested files. Train with {limit}."
+    if (reason := _unsupported_categories_reason(formula, forest, file, kept)) is not None:
         return reason
     plain = numbered_forest(formula, kept)
     if plain is None:
         return (
-            f"it splits by sets of categories, and {file} compares numbers alone; written as thresholds, its "
-            f"{len(forest.values):,} leaves become more than {most_leaves(forest):,}, or a tree more than {DEEPEST} "
-            f"splits deep. {ELSEWHERE}. Or train with smaller sets, "
-            "lightgbm_params={{'max_cat_threshold': 4}}, or with a number of your own in the place of the category."
+            f"it splits by sets of categories, and {file} can only compare numbers; written as thresholds, its "
+            f"{len(forest.values):,} leaves become more than {max_leaves(forest):,}, or a tree more than {MAX_DEPTH} "
+            f"splits deep. {OTHER_FORMATS}. Or train with smaller sets, lightgbm_params={{'max_cat_threshold': 4}}, "
+            "or replace the category with a number."
         )
-    return _growth_refusal(plain, file)
+    return _excessive_growth_reason(plain, file)
 
 
-def _category_refusal(formula: Formula, forest: Forest, file: str, kept: Collection[int]) -> str | None:
-    """Say why the categories of trees have no numbers that a file could compare."""
+def _unsupported_categories_reason(formula: Formula, forest: Forest, file: str, kept: Collection[int]) -> str | None:
+    """Return the reason if the categories of the trees have no numbers that a file could compare."""
     of_table = table_categories(formula)
     for feature, categories in forest.features_and_sets():
         name = formula.features[feature]
@@ -141,19 +141,19 @@ def _category_refusal(formula: Formula, forest: Forest, file: str, kept: Collect
             continue
         if categories is None and feature in of_table:
             return (
-                f"a split takes the category '{name}' for a number, and {file} is given other numbers for its "
-                f"levels. {ELSEWHERE}."
+                f"a split treats the category '{name}' as a number, and {file} uses other numbers for its levels. "
+                f"{OTHER_FORMATS}."
             )
-        if categories is not None and feature not in of_table and categories.max(initial=0) >= MOST_WHOLE:
+        if categories is not None and feature not in of_table and categories.max(initial=0) >= MAX_EXACT_INTEGER:
             return (
-                f"it asks for category {int(categories.max()):,} of '{name}', and {file} holds whole numbers up to "
-                f"{MOST_WHOLE:,}. {ELSEWHERE}."
+                f"it splits by category {int(categories.max()):,} of '{name}', and {file} represents integers up to "
+                f"{MAX_EXACT_INTEGER:,}. {OTHER_FORMATS}."
             )
     return None
 
 
 def filled_in(formula: Formula) -> str:
-    """Name the data to train on if a program takes missing values for 0."""
+    """Describe the data to train on if a program treats missing values as 0."""
     of_table = table_categories(formula)
     by_code = formula.forest is not None and not formula.forest.categories <= of_table
     numbered = " and whose categories are numbered from 1 on" if by_code else ""
@@ -161,48 +161,49 @@ def filled_in(formula: Formula) -> str:
 
 
 def not_trees(formula: Formula, file: str) -> str:
-    """Say why a formula is no forest with one output."""
-    part, remedy = formula.part, f"{ELSEWHERE}."
+    """Return the reason why a formula is not a forest with one output."""
+    part, remedy = formula.part, f"{OTHER_FORMATS}."
     if isinstance(part, ExpandedFeatures) and part.means:
         return (
-            f"it looks up the mean of each level of a category in a table, and {file} has no tables. {remedy} Or train "
-            "with target_encoding=False."
+            f"it uses target encoding, a table of means per level, and {file} has no tables. {remedy} Or train with "
+            "target_encoding=False."
         )
     if isinstance(part, ExpandedFeatures):
         return (
-            f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"
+            f"it expands each category into columns of 0 and 1, one for each level, and {file} has one column for a "
+            f"feature. {remedy}"
         )
     if formula.linear is not None:
         return f"it is a linear function, and {file} holds trees. Export it to json, onnx, c or python."
     if isinstance(part, GradeGains | Forest):
-        return f"its score comes from the probabilities of several grades, and {file} has one sum. {remedy}"
+        return f"its score is computed from the probabilities of several grades, and {file} has a single sum. {remedy}"
     if isinstance(part, Network):
         return f"it is a neural network, and {file} holds trees or a linear function. {remedy}"
     if isinstance(part, LinearFunction):
         return f"it is a linear function with several outputs, and {file} has one. {remedy}"
     assert isinstance(part, Blend)
     return (
-        f"it is a blend of rankers of different kinds, and {file} holds one kind alone. {remedy} Or export one of its "
+        f"it is a blend of rankers of different kinds, and {file} holds one kind only. {remedy} Or export one of its "
         "members, ranker.rankers_[0]."
     )
 
 
-def _growth_refusal(forest: Forest, file: str) -> str | None:
-    """Refuse trees that grow too much: a split that sends zeros with the missing values doubles what is below it."""
+def _excessive_growth_reason(forest: Forest, file: str) -> str | None:
+    """Return a reason if trees grow too much: a split that sends zeros with missing values doubles its subtrees."""
     if all((tree.missing != MISSING_ZERO).all() for tree in forest.trees):
         return None
     before = sum(len(tree.values) for tree in forest.trees)
     after = sum(_grown(tree, {}) for tree in plain_trees(forest))
-    if after <= GROWTH * before:
+    if after <= MAX_LEAF_GROWTH * before:
         return None
     return (
-        f"it was trained with zero_as_missing, and {file} has no such split; written with plain ones, its {before:,} "
-        f"leaves become {after:,}. {ELSEWHERE}. Or train without zero_as_missing."
+        f"it was trained with zero_as_missing, and {file} has no such split; written with plain splits, its "
+        f"{before:,} leaves become {after:,}. {OTHER_FORMATS}. Or train without zero_as_missing."
     )
 
 
 def _grown(tree: Node, counted: dict[int, int]) -> int:
-    """Count the leaves of a tree as it is written; a part that occurs several times is walked once."""
+    """Count the leaves of a tree as written; a part that occurs several times is visited once."""
     if not isinstance(tree, Split):
         return 1
     if id(tree) not in counted:

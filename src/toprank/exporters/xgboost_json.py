@@ -1,8 +1,8 @@
-"""Trees in XGBoost's JSON, in single precision, with thresholds that send every such number the way LightGBM does.
+"""Trees in XGBoost's JSON, in single precision, with thresholds that make the same decisions as LightGBM's.
 
-XGBoost goes left if x < L, so L is the next single precision number above the threshold. Its predictor assumes that the
-right child of a node follows the left one. The categories that a node names go right and all else left, so the children
-of such a node change sides.
+XGBoost goes left if x < L, so L is the next single-precision number above the threshold. Its predictor assumes that the
+right child of a node follows the left one. The categories listed at a node go right and all others left, so the
+children of such a node are swapped.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.exporters.float32 import LARGEST_SINGLE, MOST_WHOLE, least_above
-from toprank.exporters.formats import ELSEWHERE, Format, Prepared, name_refusal, name_remarks, renamed, table_remarks
+from toprank.exporters.float32 import LARGEST_SINGLE, MAX_EXACT_INTEGER, upper_single
+from toprank.exporters.formats import (
+    OTHER_FORMATS,
+    Format,
+    PreparedModel,
+    name_remarks,
+    renamed,
+    table_remarks,
+    unsupported_names_reason,
+)
 from toprank.exporters.interpreters import xgboost
-from toprank.exporters.splits import Node, Split, forest_refusal, plain_trees
+from toprank.exporters.splits import Node, Split, plain_trees, unsupported_forest_reason
 from toprank.lazy_imports import installed
 from toprank.rankers.formula import Formula
 from toprank.rankers.trees.forest import Forest
 
 _MARKS = r"[\[\]<\x00-\x1f\x7f]"
 _NO_PARENT = 2147483647
-_VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
+_VERSION = [2, 0, 0]  # the oldest version with this format; later ones read it
 
 
 def _text(formula: Formula, forest: Forest) -> bytes:
@@ -60,7 +68,8 @@ def _types(forest: Forest) -> list[str]:
 
 
 def _as_xgboost(node: Node) -> Node:
-    """Return the node in XGBoost's terms: children of categories swapped, and no threshold that JSON cannot hold.
+    """Return the node in XGBoost's terms: children of category splits swapped, and only thresholds that JSON can
+    represent.
 
     A threshold above all numbers becomes one below all, with the children swapped.
     """
@@ -92,7 +101,7 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
         "categories_segments": [sum(sizes[:number]) for number in range(len(sizes))],
         "categories_sizes": sizes,
     }
-    values = [float(least_above(node.threshold) if isinstance(node, Split) else np.float32(node)) for node in nodes]
+    values = [float(upper_single(node.threshold) if isinstance(node, Split) else np.float32(node)) for node in nodes]
     return {
         "base_weights": [0.0 if split else value for split, value in zip(splits, values, strict=True)],
         **categories,
@@ -116,21 +125,27 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
 
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
-    clash = name_refusal(formula.features, _MARKS, "XGBoost", "'[', ']', '<' and control characters")
-    return clash or forest_refusal(formula, "XGBoost's file", range(formula.n_features)) or _refuses_categories(formula)
+    clash = unsupported_names_reason(formula.features, _MARKS, "XGBoost", "'[', ']', '<' and control characters")
+    return (
+        clash
+        or unsupported_forest_reason(formula, "XGBoost's file", range(formula.n_features))
+        or _refuses_categories(formula)
+    )
 
 
 def _refuses_categories(formula: Formula) -> str | None:
     assert formula.forest is not None
     numbers = {feature for feature, categories in formula.forest.features_and_sets() if categories is None}
     largest = max((int(np.max(sets)) for _, sets in formula.forest.features_and_sets() if sets is not None), default=0)
-    if largest >= MOST_WHOLE:
-        return f"XGBoost knows categories below {MOST_WHOLE:,}, and it asks for {largest}. {ELSEWHERE}."
+    if largest >= MAX_EXACT_INTEGER:
+        return (
+            f"XGBoost supports categories below {MAX_EXACT_INTEGER:,}, and this model uses {largest}. {OTHER_FORMATS}."
+        )
     if both := sorted(numbers & set(formula.forest.categories)):
         name = formula.features[both[0]]
         return (
-            f"some splits take '{name}' for a category and some for a number, and in XGBoost a feature is one of the "
-            f"two. {ELSEWHERE}."
+            f"some splits treat '{name}' as a category and some as a number, but in XGBoost a feature must be one of "
+            f"the two. {OTHER_FORMATS}."
         )
     return None
 
@@ -144,7 +159,9 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
         return xgboost.score(path.read_text(encoding="utf-8"), X)
     with np.errstate(over="ignore"):
         if np.isinf(X.astype(np.float32)).any():
-            raise DataError("XGBoost takes no values beyond single precision, but the data to check on hold some.")
+            raise DataError(
+                "XGBoost supports no values beyond single precision, but the data to check on contain some."
+            )
     booster = library.Booster(params={"nthread": 1}, model_file=str(path))
     rows = library.DMatrix(
         X.astype(np.float32),
@@ -155,10 +172,10 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     return np.asarray(booster.predict(rows, output_margin=True))
 
 
-def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
+def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> PreparedModel:
     assert formula.forest is not None
     library = installed("xgboost")
-    return Prepared(
+    return PreparedModel(
         formula=formula,
         files={"": _text(formula, formula.forest)},
         score=_scores,
@@ -174,9 +191,9 @@ def _category_remarks(formula: Formula) -> tuple[str, ...]:
         return table_remarks(formula)
     return (
         *table_remarks(formula),
-        "Features of the type 'c' hold codes of categories: give DMatrix feature_types=booster.feature_types and "
-        "enable_categorical=True. A number between -1 and 0 is no category there, and here it is category 0.",
+        "Features of the type 'c' contain category codes: pass feature_types=booster.feature_types and "
+        "enable_categorical=True to DMatrix. A number between -1 and 0 is not a category there, but category 0 here.",
     )
 
 
-FORMATS = [Format(name="xgboost", title="XGBoost's JSON", suffix=".json", prepare=_prepare, refuses=_refuses)]
+FORMATS = [Format(name="xgboost", title="XGBoost's JSON", suffix=".json", writer=_prepare, support_check=_refuses)]

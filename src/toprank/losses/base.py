@@ -28,7 +28,7 @@ from toprank.data.arguments import PlainArguments, check_whole
 from toprank.data.arrays import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError, count_of
-from toprank.lazy_imports import exports
+from toprank.lazy_imports import exported_names
 from toprank.metrics.conventions import Gain
 
 if TYPE_CHECKING:
@@ -457,7 +457,7 @@ _SYNONYMS = {"WeightedSoftmax": "Multicategory"}
 # Every exported class is a loss, except synonyms and the classes of this module, which losses share.
 _LOSSES = tuple(
     name
-    for name, home in exports("toprank.losses").items()
+    for name, home in exported_names("toprank.losses").items()
     if name[0].isupper() and home != __name__ and name not in _SYNONYMS
 )
 _KEYS_IN_FILES = {("Mix", "weight"): "share"}  # files keep the first spelling of a parameter

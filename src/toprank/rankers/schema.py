@@ -34,7 +34,7 @@ from toprank import losses, solvers
 from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError, refuse_if
-from toprank.lazy_imports import exports
+from toprank.lazy_imports import exported_names
 from toprank.losses.unknown_loss import UnknownLoss, named
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure
@@ -103,7 +103,7 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, dict) and "solver" in value:
         options = dict(value["solver"])
         name = options.pop("name")
-        refuse_if(name not in exports("toprank.solvers"), f"There is no solver called '{name}'.")
+        refuse_if(name not in exported_names("toprank.solvers"), f"There is no solver called '{name}'.")
         return getattr(solvers, name)(**{option: from_plain(inner) for option, inner in options.items()})
     return value
 

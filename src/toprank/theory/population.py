@@ -1,8 +1,8 @@
-"""Consistency by computation: the scores that a loss would learn from unlimited data, and whether they rank well.
+"""Numerical checks of consistency: the scores that minimize the expected loss, and whether they rank optimally.
 
 The setting is one set of documents whose grades are random with a known distribution. With unlimited data and free
 scores, training finds the minimizer of the expected loss. The loss is consistent with a metric if that minimizer ranks
-as the metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of Cossock & Zhang 2008, Proposition 1 of Yang et al.
+like the metric's optimum: by E[G(y) | x] for DCG (Theorem 1 of Cossock & Zhang 2008, Proposition 1 of Yang et al.
 2010), by E[G(y)/IDCG | x] for NDCG.
 """
 
@@ -25,17 +25,17 @@ from toprank.evaluation import evaluate
 from toprank.losses.base import Loss
 from toprank.metrics import Gain, Measure, parse
 
-_MOST_ROWS = 20_000_000  # documents that one enumeration of all orders may stack up
+_MAX_ROWS = 20_000_000  # maximum number of documents in one enumeration of all orders
 
 
 class Population:
-    """Grade vectors of one set of m documents, and how likely each is.
+    """Distribution of the grade vectors of one set of m documents.
 
     Args:
         outcomes: grades, (r, m), one possible outcome in each row.
-        probabilities: (r,), not negative, with sum 1.
+        probabilities: (r,), non-negative, with sum 1.
 
-    A sure grade 1 against a rare grade 3:
+    A certain grade 1 against a rare grade 3:
 
     >>> population = Population([[1, 0], [1, 3]], [0.8, 0.2])
     >>> population.expected_gains().round(12).tolist()
@@ -47,26 +47,27 @@ class Population:
         chances = np.asarray(probabilities, dtype=np.float64)
         if grades.ndim != 2 or grades.size == 0 or not np.isfinite(grades).all():
             raise DataError(
-                "outcomes must be a table of finite grades: a row for each outcome, a column each document."
+                "outcomes must be a table of finite grades, with a row for each outcome and a column for each document."
             )
         if chances.shape != (len(grades),):
             raise DataError(f"There are {chances.size} probabilities for {len(grades)} outcomes.")
         if not (chances >= 0).all() or not np.isclose(chances.sum(), 1.0, rtol=0, atol=1e-9):
-            raise DataError(f"Probabilities must not be negative and must sum to 1, not to {chances.sum():g}.")
+            raise DataError(f"Probabilities must be non-negative and sum to 1, not to {chances.sum():g}.")
         possible = chances > 0
         self.outcomes: FloatArray = np.ascontiguousarray(grades[possible])
         self.probabilities: FloatArray = chances[possible] / chances.sum()
 
     @classmethod
     def independent(cls, chances: npt.ArrayLike, grades: npt.ArrayLike | None = None) -> Population:
-        """Documents graded independently: P(y_j = grades[g]) = chances[j, g], grades 0, 1, 2 … unless given.
+        """Return a population of independently graded documents: P(y_j = grades[g]) = chances[j, g], grades 0, 1, 2 …
+        by default.
 
         >>> Population.independent([[0.5, 0.5], [0.0, 1.0]]).outcomes.tolist()
         [[0.0, 1.0], [1.0, 1.0]]
         """
         table = np.asarray(chances, dtype=np.float64)
         if table.ndim != 2 or table.size == 0:
-            raise DataError("chances must be a table: one row for each document, one column for each grade.")
+            raise DataError("chances must be a table with one row for each document and one column for each grade.")
         values = np.arange(table.shape[1], dtype=np.float64) if grades is None else np.asarray(grades, dtype=np.float64)
         if values.shape != (table.shape[1],):
             raise DataError(f"There are {values.size} grades for {table.shape[1]} columns of chances.")
@@ -75,17 +76,17 @@ class Population:
 
     @property
     def n_documents(self) -> int:
-        """m, the number of documents."""
+        """Number of documents, m."""
         return int(self.outcomes.shape[1])
 
     def expected_gains(self, gain: Gain | str = "exponential", max_grade: float | None = None) -> FloatArray:
-        """E[G(y_j)] for each document, (m,): the scores that rank optimally for DCG."""
+        """Return E[G(y_j)] for each document, (m,): the optimal scores for DCG."""
         top = float(self.outcomes.max()) if max_grade is None else max_grade
         gains = Gain.from_spec(gain).table(self.outcomes.ravel(), top).reshape(self.outcomes.shape)
         return np.asarray(self.probabilities @ gains)
 
     def expected(self, scores: npt.ArrayLike, metric: str | Measure, convention: str = "standard") -> FloatArray:
-        """E[metric] of the rankings by `scores`, one ranking in each row: (m,) -> (1,), (s, m) -> (s,).
+        """Return E[metric] of the rankings by `scores`, one ranking in each row: (m,) -> (1,), (s, m) -> (s,).
 
         Outcomes on which the metric is undefined are left out.
         """
@@ -103,11 +104,10 @@ class Population:
 
 
 def order_agrees(scores: npt.ArrayLike, target: npt.ArrayLike, tolerance: float = 1e-6) -> bool:
-    """Whether ranking by `scores` ranks by `target`: target_i > target_j implies scores_i > scores_j (Yang et al.
-    2010, before (7)).
+    """Return whether ranking by `scores` ranks by `target`: target_i > target_j implies scores_i > scores_j.
 
-    Differences of at most `tolerance` are ties, on both sides: equal targets may come in any order, but equal scores
-    on different targets do not agree.
+    This is the condition before (7) of Yang et al. 2010. Differences of at most `tolerance` are ties, on both sides:
+    equal targets may be in any order, but equal scores on different targets do not agree.
 
     >>> order_agrees([0.1, 0.9, 0.5], [1, 3, 1]), order_agrees([0.1, 0.9, 0.9], [1, 3, 2])
     (True, False)
@@ -123,20 +123,20 @@ def order_agrees(scores: npt.ArrayLike, target: npt.ArrayLike, tolerance: float 
 def optimal_order(
     population: Population, metric: str | Measure, convention: str = "standard"
 ) -> tuple[IntArray, float]:
-    """The order of documents (best first) with the best expected metric, and that value, by trying all m! orders.
+    """Return the order of documents (best first) with the best expected metric, and its value, from all m! orders.
 
-    The sure grade 1 beats the rare grade 3 under NDCG, and not under DCG:
+    The certain grade 1 beats the rare grade 3 under NDCG, but not under DCG:
 
     >>> population = Population([[1, 0], [1, 3]], [0.8, 0.2])
     >>> optimal_order(population, "dcg@1")[0].tolist(), optimal_order(population, "ndcg@1")[0].tolist()
     ([1, 0], [0, 1])
     """
     m, measure = population.n_documents, parse(metric)
-    rows = factorial(m) * population.outcomes.size if m <= 12 else _MOST_ROWS + 1
-    if rows > _MOST_ROWS:
+    rows = factorial(m) * population.outcomes.size if m <= 12 else _MAX_ROWS + 1
+    if rows > _MAX_ROWS:
         raise DataError(
-            f"Trying all orders of {m} documents under {len(population.outcomes)} outcomes takes too long; "
-            f"m! × m × outcomes may be at most {_MOST_ROWS:,}."
+            f"Trying all orders of {m} documents under {len(population.outcomes)} outcomes takes too long; m! × m × "
+            f"outcomes may be at most {_MAX_ROWS:,}."
         )
     orders = np.array(list(permutations(range(m))), dtype=np.int64)
     scores = np.empty(orders.shape)
@@ -150,15 +150,16 @@ Expected = Callable[[FloatArray], tuple[float, FloatArray]]
 
 
 class Minimum(NamedTuple):
-    """Where the expected loss is smallest."""
+    """Minimum of the expected loss."""
 
     scores: FloatArray
-    """One score for each document, (m,), with mean 0 where a shift changes nothing. A loss with several minimizers (the
-    hinge) gives one of them; a loss without any (logistic pairs that are sure) ends at the border of the box."""
+    """One score for each document, (m,), with mean 0 if a shift changes nothing. For a loss with several minimizers
+    (the hinge) this is one of them; for a loss without any (logistic pairs in a certain order) it is at the border of
+    the box."""
     value: float
-    """The expected loss there."""
+    """The expected loss at the minimum."""
     gap: float
-    """`value` is at most this much above the minimum over the box: a certificate where the loss is convex, else NaN."""
+    """Upper bound on the distance of `value` to the minimum over the box if the loss is convex, else NaN."""
 
 
 def population_minimizer(
@@ -172,19 +173,19 @@ def population_minimizer(
 ) -> Minimum:
     """Minimize E[loss(y, s)] over free scores s, |s_j| ≤ radius.
 
-    Quasi-Newton steps first; where they stall at a kink (hinge, a supremum), cutting planes finish the work. Both end
-    with a bound on what is left to gain.
+    The search starts with quasi-Newton steps; if they stall at a kink (hinge, a supremum), cutting planes continue.
+    Both end with a bound on the remaining gap.
 
     Args:
         loss: anything with ``.on(labels, queries, query_weights=…).at(scores)`` that returns `.value` and `.grad`
             (all of toprank's losses in score space), or a function ``loss(labels, scores) -> (value, gradient)`` on
             one grade vector (m,).
         population: the documents and the distribution of their grades.
-        convex: whether the loss is convex in the scores. Default: what its traits say, else True. A loss that is not
+        convex: whether the loss is convex in the scores. Default: according to its traits, else True. A non-convex loss
             is minimized from 16 random starts, without a certificate.
-        radius: half the width of the box.
-        tolerance: the gap to reach.
-        seed: for the random starts.
+        radius: half the width of the box. Default 30.
+        tolerance: the gap to reach. Default 1e-7.
+        seed: seed of the random starts. Default 0.
 
     >>> squared = lambda labels, scores: (((scores - labels) ** 2).sum(), 2 * (scores - labels))
     >>> population_minimizer(squared, Population([[0, 1], [2, 1]], [0.5, 0.5])).scores.round(6).tolist()
@@ -210,7 +211,7 @@ def population_minimizer(
 
 
 def _expected_loss(loss: Any, population: Population) -> Expected:
-    """S -> (E[loss(y, s)], its gradient): each outcome is a query of its own, weighted by its probability."""
+    """Return S -> (E[loss(y, s)], its gradient): each outcome is a separate query, weighted by its probability."""
     outcomes, chances = population.outcomes, population.probabilities
     r, m = outcomes.shape
     if hasattr(loss, "on"):
@@ -233,14 +234,14 @@ def _expected_loss(loss: Any, population: Population) -> Expected:
 
 
 def _descend(expected: Expected, start: FloatArray, radius: float) -> tuple[FloatArray, float, float]:
-    """Quasi-Newton inside the box, then Newton; the gap is that of the one tangent plane at the end."""
+    """Minimize inside the box by quasi-Newton, then Newton steps; the gap follows from the final tangent plane."""
     from scipy.optimize import minimize
 
     box = [(-radius, radius)] * len(start)
     solved = minimize(expected, start, jac=True, method="L-BFGS-B", bounds=box, options={"ftol": 0.0, "gtol": 1e-13})
     scores = np.asarray(solved.x, dtype=np.float64)
     gap = _tangent_gap(expected, scores, radius)
-    # A line search on values cannot see gradients below √ε; Newton steps on the gradient can.
+    # A line search on values cannot resolve gradients below √ε; Newton steps on the gradient can.
     for _ in range(5):
         step = np.linalg.lstsq(_jacobian(expected, scores), expected(scores)[1], rcond=1e-6)[0]
         trial = np.clip(scores - step, -radius, radius)
@@ -252,21 +253,21 @@ def _descend(expected: Expected, start: FloatArray, radius: float) -> tuple[Floa
 
 
 def _tangent_gap(expected: Expected, scores: FloatArray, radius: float) -> float:
-    """How far the tangent plane falls inside the box; a convex loss cannot fall further."""
+    """Return the maximum decrease of the tangent plane inside the box; a convex loss cannot decrease further."""
     grad = expected(scores)[1]
     return float((grad * scores + np.abs(grad) * radius).sum())
 
 
 def _jacobian(expected: Expected, scores: FloatArray) -> FloatArray:
-    """Derivatives of the gradient by central differences, (m, m)."""
-    step = 1e-5  # the formula is wrong by step² = 1e-10, and rounding by 1e-16 / step = 1e-11
+    """Return the derivatives of the gradient by central differences, (m, m)."""
+    step = 1e-5  # the error of the formula is step² = 1e-10, and rounding adds 1e-16 / step = 1e-11
     shifts = step * np.eye(len(scores))
     columns = [(expected(scores + shift)[1] - expected(scores - shift)[1]) / (2 * step) for shift in shifts]
     return np.stack(columns, axis=1)
 
 
 def _cut(expected: Expected, start: FloatArray, radius: float, tolerance: float) -> tuple[FloatArray, float, float]:
-    """Kelley's cutting planes: the maximum of all tangent planes is a lower bound, and says where to look next."""
+    """Minimize by Kelley's cutting planes: the maximum of all tangent planes is a lower bound on the loss."""
     from scipy.optimize import linprog
 
     m, best, lowest = len(start), start, np.inf
@@ -279,7 +280,7 @@ def _cut(expected: Expected, start: FloatArray, radius: float, tolerance: float)
         if value < lowest:
             best, lowest = point, value
         if lowest < floor - max(tolerance, 1e-8 * abs(lowest)):
-            break  # a value below the floor: these are no tangent planes of a convex function
+            break  # A value below the lower bound: these are no tangent planes of a convex function.
         if lowest - floor <= tolerance:
             return best, lowest, max(lowest - floor, 0.0)
         planes.append(np.append(grad, -1.0))
@@ -290,6 +291,7 @@ def _cut(expected: Expected, start: FloatArray, radius: float, tolerance: float)
             break
         point, floor = np.asarray(solved.x[:m]), float(solved.x[m])
     raise DataError(
-        f"The expected loss could not be minimized to within {tolerance:g}: it reached {lowest:g}, its lower bound "
-        f"{floor:g}. Is it convex, with an exact gradient? Otherwise say convex=False, or raise the tolerance."
+        f"The expected loss could not be minimized to within {tolerance:g}: it reached {lowest:g}, and its lower "
+        f"bound is {floor:g}. Check that it is convex and its gradient exact; otherwise pass convex=False, or raise "
+        "the tolerance."
     )

@@ -1,5 +1,5 @@
-"""How other programs score an exported file: the rules of their parsers, their arithmetic, their order of sums.
+"""Interpreters: score an exported file by the rules of another program's parser, arithmetic and order of sums.
 
 The rules were read in the sources of these programs. An interpreter sees only the text of a file, never a ranker or a
-formula, so that it can tell when a file is wrong.
+formula, so it detects errors in the file.
 """

@@ -1,7 +1,8 @@
-"""How the learning-to-rank plug-ins of Elasticsearch and OpenSearch score by the body of a `_createmodel` request.
+"""Scoring by the learning-to-rank plug-ins of Elasticsearch and OpenSearch, from the body of a `_createmodel` request.
 
-Everything is in single precision. A document goes left if `threshold > x`. What becomes of a missing value depends on
-the version of the server: it is 0 (``zero``), it goes right (``right``), or it goes where the node says (``node``).
+Everything is in single precision. A document goes left if `threshold > x`. The treatment of missing values depends on
+the version of the server: they are 0 (``zero``), go right (``right``), or go in the direction given by the node
+(``node``).
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _LOGISTIC = {"binary:logistic", "reg:logistic"}
 
 
 def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
-    """Score rows of features by a server whose feature set has these names.
+    """Score rows of features on a server whose feature set has these names.
 
     Raises:
-        FormatError: the parser of the plug-in refuses the request.
+        FormatError: the parser of the plug-in rejects the request.
     """
     body = fields(strict_json(text), {"model": dict}, "the request")
     model = fields(body.get("model"), {"name": str, "model": dict}, "the model")
@@ -58,20 +59,20 @@ def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
             return _linear(definition, _normalized(values, norms), places)
         if inner["type"] == "model/xgboost+json":
             return _forest(definition, _normalized(values, norms), places, missing)
-    raise FormatError(f"No parser of a plug-in is registered for '{inner['type']}'.")
+    raise FormatError(f"No parser of the plug-in is registered for '{inner['type']}'.")
 
 
 def feature_values(
     text: str, X: Any, names: Sequence[str], cells: Mapping[str, Array] | None = None
 ) -> tuple[Single, tuple[str, ...]]:
-    """Return the values of the features that a feature set computes from the fields of documents, and their names.
+    """Return the values and names of the features that a feature set computes from document fields.
 
     Args:
-        text: the body of a request that makes a feature set: each feature is the number in a field, or the number of
+        text: the body of a request that creates a feature set: each feature is the number in a field, or the number of
             the term in it.
-        X: the numbers in the fields of documents, NaN if a document lacks one.
-        names: the fields.
-        cells: the terms in fields of this name, which hold no numbers; None if a document lacks one.
+        X: the numbers in document fields, NaN if a document lacks one.
+        names: the field names.
+        cells: the terms in text fields, by field name; None if a document lacks one.
     """
     request = fields(strict_json(text), {"featureset": dict}, "the request")
     feature_set = fields(request["featureset"], _SET, "the feature set")
@@ -86,7 +87,7 @@ def feature_values(
         if "missing" in factor:
             column = np.where(np.isnan(column), single(factor["missing"]), column)
         elif template["query"] != {"exists": {"field": factor["field"]}}:
-            raise FormatError(f"The query fails where a document lacks the field '{factor['field']}'.")
+            raise FormatError(f"The query fails if a document lacks the field '{factor['field']}'.")
         columns.append(column)
     return np.column_stack(columns), tuple(feature["name"] for feature in feature_set["features"])
 
@@ -96,9 +97,9 @@ def _by_term(query: dict[str, Any], cells: Mapping[str, Array]) -> Single:
     known = {"query": dict, "functions": list, "score_mode": str, "boost_mode": str}
     score = fields(query, known, "a function_score")
     if (score["query"], score["score_mode"], score["boost_mode"]) != ({"match_all": {}}, "first", "replace"):
-        raise FormatError("This reader knows only functions of all documents, the first of which replaces the score.")
+        raise FormatError("A function_score must match all documents, and its first function must replace the score.")
     weights: dict[Any, float] = {}
-    searched, otherwise = set(), 1.0  # 1 is the score of a document that no function matches
+    searched, otherwise = set(), 1.0  # 1 is the score of a document that matches no function
     for function in score["functions"]:
         entry = fields(function, {"filter": dict, "weight": _NUMBER}, "a function")
         if entry["weight"] < 0:
@@ -119,7 +120,7 @@ def _normalizers(normalizers: dict[str, Any], places: dict[str, int]) -> dict[in
         inner = fields(norm, {"standard": dict}, f"the normalizer of '{name}'").get("standard")
         numbers = fields(inner, {"mean": _NUMBER, "standard_deviation": _NUMBER}, f"the normalizer of '{name}'")
         if name not in places or len(numbers) < 2 or numbers["standard_deviation"] <= 0:
-            raise FormatError(f"The normalizer of '{name}' is not one of a known feature, with mean and deviation > 0.")
+            raise FormatError(f"The normalizer of '{name}' must have a known feature, a mean and a deviation > 0.")
         norms[places[name]] = single(numbers["mean"]), single(numbers["standard_deviation"])
     return norms
 
@@ -149,7 +150,7 @@ def _forest(definition: Any, X: Single, places: dict[str, int], missing: Missing
     if not isinstance(splits, list) or not splits:
         raise FormatError("A model needs trees: an array of them, or an object with 'splits'.")
     if objective not in _OBJECTIVES | _LOGISTIC:
-        raise FormatError(f"The objective '{objective}' is not one that every version knows.")
+        raise FormatError(f"The objective '{objective}' is not supported by every version.")
     trees = Trees()
     trees.roots = [_node(tree, trees, places) for tree in splits]
 
@@ -169,11 +170,11 @@ def _node(value: Any, trees: Trees, places: dict[str, int]) -> int:
     node = fields(value, _NODE, "a node")
     if "leaf" in node:
         if "nodeid" not in node:
-            raise FormatError("This leaf does not have all the required fields.")
+            raise FormatError("This leaf lacks required fields.")
         return trees.leaf(single(node["leaf"]))
-    # Elasticsearch's parser takes a node without `missing`, and fails later
+    # Elasticsearch's parser accepts a node without `missing`, and fails later.
     if not {"nodeid", "depth", "split", "split_condition", "yes", "no", "missing"} <= node.keys():
-        raise FormatError("This split does not have all the required fields.")
+        raise FormatError("This split lacks required fields.")
     children = node.get("children", ())
     numbers = [child.get("nodeid") if isinstance(child, dict) else None for child in children]
     if numbers != [node["yes"], node["no"]] or node["missing"] not in numbers:

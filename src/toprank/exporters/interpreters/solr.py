@@ -1,8 +1,8 @@
-"""How Solr's learning-to-rank module scores by a model: linear functions, additive trees and neural networks.
+"""Scoring by Solr's learning-to-rank module: linear functions, additive trees and neural networks.
 
-Everything is in single precision. A document goes left if `x <= threshold + 1e-6`, which Solr adds as it reads.
-A feature without a value is 0, unless the feature store gives it the default NaN and the model says
-`isNullSameAsZero: false` (Solr 9.2 and later); then a node sends it where its `missing` says.
+Everything is in single precision. A document goes left if `x <= threshold + 1e-6`, where Solr adds 1e-6 on reading. A
+feature without a value is 0, unless the feature store sets its default to NaN and the model sets `isNullSameAsZero:
+false` (Solr 9.2 and later); then the `missing` of a node gives the direction.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _MODEL = "org.apache.solr.ltr.model."
 _STANDARD = "org.apache.solr.ltr.norm.StandardNormalizer"
 _NODE = {"feature": str, "threshold": str, "left": dict, "right": dict, "missing": str, "value": str}
 _LEFT, _RIGHT, _NOWHERE = 1, 0, -1
-_CLAUSES = 1024  # of a query, unless configured otherwise
+_CLAUSES = 1024  # maximum per query by default
 _CLAUSE = re.compile(r'((?:\w|\\.)+):"((?:[^"\\]|\\.)*)"\^=(\d+)(?: |$)', re.DOTALL)
 
 
 def feature_values(
     text: str, X: Any, names: Sequence[str], cells: Mapping[str, Array] | None = None
 ) -> tuple[Single, tuple[str, ...]]:
-    """Return the values of the features that a feature store computes from the fields of documents, and their names.
+    """Return the values and names of the features that a feature store computes from document fields.
 
     Args:
         text: the features: each is the value of a field, or the score of a query for terms.
-        X: the numbers in the fields of documents, NaN if a document lacks one.
-        names: the fields.
-        cells: the terms in fields of this name, which hold no numbers; None if a document lacks one.
+        X: the numbers in document fields, NaN if a document lacks one.
+        names: the field names.
+        cells: the terms in text fields, by field name; None if a document lacks one.
     """
     values, places, columns, feature_names = singles(X), places_of(names), [], []
     for feature in strict_json(text):
@@ -57,7 +57,7 @@ def feature_values(
             continue
         params = fields(entry["params"], {"field": str, "defaultValue": str}, "params of a feature")
         if entry["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
-            raise FormatError(f"This reader knows no feature '{entry['class']}'.")
+            raise FormatError(f"The feature class '{entry['class']}' is not supported.")
         column = values[:, places[params["field"]]]
         columns.append(np.where(np.isnan(column), single(params.get("defaultValue", "0")), column))
     return np.column_stack(columns), tuple(feature_names)
@@ -66,7 +66,7 @@ def feature_values(
 def _score_of_terms(query: str, cells: Mapping[str, Array]) -> Single:
     """Score documents by a query of the standard parser whose clauses have constant scores; 0 if none matches."""
     if "${" in query:
-        raise FormatError("The query holds a parameter, which no request gives.")
+        raise FormatError("The query contains a parameter, which no request provides.")
     clauses = [_CLAUSE.match(query)]
     while (last := clauses[-1]) is not None and last.end() < len(query):
         clauses.append(_CLAUSE.match(query, last.end()))
@@ -109,7 +109,7 @@ def score(text: str, X: Any, names: Sequence[str]) -> Single:
             columns.append(_normalized(values[:, places[entry["name"]]], entry.get("norm")))
         used = [feature["name"] for feature in model["features"]]
         if not used or len(set(used)) < len(used):
-            raise FormatError("A model needs features, each of them once.")
+            raise FormatError("A model needs features, each listed once.")
         reader = _READERS.get(model["class"])
         if reader is None:
             raise FormatError(f"Solr has no model class '{model['class']}'.")
@@ -122,7 +122,7 @@ def _normalized(column: Single, norm: dict[str, Any] | None) -> Single:
     normalizer = fields(norm, {"class": str, "params": dict}, "a normalizer")
     params = fields(normalizer.get("params", {}), {"avg": str, "std": str}, "a normalizer")
     if normalizer.get("class") != _STANDARD:
-        raise FormatError(f"This reader knows no normalizer '{normalizer.get('class')}'.")
+        raise FormatError(f"The normalizer '{normalizer.get('class')}' is not supported.")
     average, deviation = single(params.get("avg", "0")), single(params.get("std", "1"))
     if deviation <= 0:
         raise FormatError("The standard deviation of a normalizer must be positive.")
@@ -176,7 +176,7 @@ def _node(value: Any, trees: Trees, places: dict[str, int]) -> int:
     if not {"threshold", "left", "right"} <= node.keys():
         raise FormatError("A node needs a threshold, left and right.")
     if node["feature"] not in places:
-        raise FormatError(f"A node asks for '{node['feature']}', which is no feature of the model: its tree scores 0.")
+        raise FormatError(f"A node tests '{node['feature']}', which is not a feature of the model: its tree scores 0.")
     left, right = _node(node["left"], trees, places), _node(node["right"], trees, places)
     missing = _NOWHERE if "missing" not in node else _LEFT if node["missing"] == "left" else _RIGHT
     return trees.split(places[node["feature"]], single(node["threshold"]) + SLACK, left, right, missing)
@@ -197,9 +197,9 @@ def _network(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
         fields(layer, {"matrix": list, "bias": list, "activation": str}, "a layer")
         matrix, bias = layer["matrix"], layer["bias"]
         if not all(isinstance(number, float) for row in [*matrix, bias] for number in row):
-            raise FormatError("Numbers of a layer must have a decimal point: Solr fails at whole ones.")
+            raise FormatError("Numbers of a layer must have a decimal point: Solr fails on integers.")
         if any(len(row) != width for row in matrix) or len(matrix) != len(bias):
-            raise FormatError("The sizes of the layers do not fit.")
+            raise FormatError("The sizes of the layers do not match.")
         if layer["activation"] not in _ACTIVATIONS:
             raise FormatError(f"Solr has no activation '{layer['activation']}'.")
         weights, width = singles(matrix), len(matrix)

@@ -1,7 +1,7 @@
-"""How XGBoost's predictor scores by a model in its JSON: trees, and the sum of their leaves.
+"""Scoring by XGBoost's predictor from a model in its JSON: trees, and the sum of their leaves.
 
-Everything is in single precision. A document goes left if x < L, or if the node does not name its category; a missing
-value goes where the node says. The right child of a node is the one after the left.
+Everything is in single precision. A document goes left if x < L, or if the node does not list its category; the node
+gives the direction of missing values. The right child of a node is the one after the left.
 """
 
 from __future__ import annotations

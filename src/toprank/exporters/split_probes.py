@@ -1,7 +1,8 @@
-"""Rows that walk to every split of every tree: on its threshold and just above it, missing, in a category and outside.
+"""Rows that reach every split of every tree: at and just above its threshold, missing, inside and outside a category
+set.
 
-The splits on the way demand something of each feature: an interval, or some of the categories. Rows take such values in
-the precision of the file's reader, so that a single wrong number of an export changes a score.
+The splits on the path constrain each feature to an interval or to some of the categories. Rows take such values in the
+precision of the file's reader, so that a single wrong number of an export changes a score.
 """
 
 from __future__ import annotations
@@ -14,36 +15,38 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.encoding import codes_of
-from toprank.exporters.float32 import FAR, LARGEST_SINGLE, next_single, single_below
+from toprank.exporters.float32 import LARGEST_SINGLE, MISSING_TEST_LIMIT, next_single, single_below
 from toprank.rankers.formula import ExpandedFeatures
 from toprank.rankers.target_encoding import looked_up
 from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
 
-LARGEST = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
-"""Rows hold no larger number: in files, the largest of all stands for a threshold above everything."""
-_ROWS_OF_A_SPLIT = 3  # on its threshold, above it, and missing; few splits get more
-_LEVELS = 2000  # rows have so many of a category's levels with means at most: a split keeps a mask of all of them
-_SEED = 0  # the same rows for the same model
-_NONE = (1.0, 0.0)  # an interval without numbers
+MAX_PROBE_VALUE = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
+"""Largest value in generated rows: in files, the largest float stands for a threshold above everything."""
+_ROWS_PER_SPLIT = 3  # at its threshold, above it, and missing; few splits get more
+_MAX_MEAN_LEVELS = (
+    2000  # Maximum number of levels tested per category with target encoding: a split keeps a mask of all of them.
+)
+_SEED = 0  # for reproducible rows
+_EMPTY_INTERVAL = (1.0, 0.0)  # an empty interval
 BoolArray = npt.NDArray[np.bool_]
 
 
 class SplitCounts(NamedTuple):
-    """Splits of the trees of a model.
+    """Number of splits in the trees of a model.
 
     Attributes:
-        met: How many have rows made for them.
-        reachable: How many a row can come to, in the precision of the file's reader.
-        unreachable: How many no row can come to, because the splits above them send every value elsewhere.
+        covered: Number of splits that generated rows test.
+        reachable: Number of splits that some row reaches, in the precision of the file's reader.
+        unreachable: Number of splits that no row reaches, because the splits above send every value elsewhere.
     """
 
-    met: int
+    covered: int
     reachable: int
     unreachable: int
 
 
-class Walked(NamedTuple):
-    """Rows, the kind of each, the splits that they meet, and whether probes were left out to limit the rows."""
+class SplitProbeRows(NamedTuple):
+    """Generated rows, their kinds, the coverage of splits, and whether rows were left out to limit their number."""
 
     X: FloatArray
     kinds: npt.NDArray[np.str_]
@@ -51,23 +54,24 @@ class Walked(NamedTuple):
     sampled: bool
 
 
-class Grove(NamedTuple):
-    """Trees, and where their columns come from: those of a table may be columns of zeros and ones."""
+class ForestView(NamedTuple):
+    """A forest, and the expansion of a table into its columns, if any."""
 
     forest: Forest
     wide: ExpandedFeatures | None
 
 
-class _Questions(NamedTuple):
-    """What the splits of a tree ask: whether x <= threshold, or with a mask, whether x is one of its values.
+class _SplitConditions(NamedTuple):
+    """Conditions of the splits of a tree: x <= threshold or, with a mask, membership in a set of values.
 
     Attributes:
-        below: The largest number that is not above the threshold, in the precision of the file's reader.
-        above: The next one.
-        zero_left: Whether values that count as zero go left; None if they are compared like any other.
-        by_default: Whether zeros go with the missing values.
-        masks: Which of the values of the feature go left; see `_Values`.
-        free: Whether it asks about two features at once: no row is made for it, and any row may come to either side.
+        below: Largest number that is not above the threshold, in the precision of the file's reader.
+        above: The next number.
+        zero_left: True if values that count as zero go left; None if they are compared like any other.
+        by_default: True if zeros go in the direction of missing values.
+        masks: Masks of the feature's values that go left; see `_values`.
+        free: True if the split tests two features at once: no row is generated for it, and any row may go to either
+            side.
     """
 
     feature: list[int]
@@ -82,7 +86,7 @@ class _Questions(NamedTuple):
     free: list[bool]
 
 
-# What a feature may be: from … to below zero, from … to as good as zero, from … to above zero; and missing.
+# Allowed values of a feature: intervals below zero, around zero and above zero, and whether it may be missing.
 _Interval = tuple[float, float, float, float, float, float, bool]
 _State = _Interval | BoolArray
 _Probe = tuple[str, float]
@@ -90,20 +94,22 @@ _Probe = tuple[str, float]
 _Value = tuple[int, int, float]
 
 
-def walks(groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bool, tiny: float, most: int) -> Walked:
-    """Make rows for all splits of some trees.
+def split_probe_rows(
+    views: list[ForestView], usual: Callable[[int], FloatArray], *, single: bool, tiny: float, most: int
+) -> SplitProbeRows:
+    """Generate rows for all splits of some forests.
 
     Args:
-        groves: the trees.
-        usual: makes as many rows of usual values as it is told; rows differ from these only as far as they must.
+        views: the forests.
+        usual: function that generates n rows of typical values; the result differs from these only as required.
         single: whether the file's reader holds features in single precision.
-        tiny: a split that is met with a number this close to zero is met with zero or a larger number as well.
-        most: the largest number of rows; if more are needed, splits are drawn at random.
+        tiny: a split tested with a number this close to zero is also tested with zero or a larger number.
+        most: maximum number of rows; if more are needed, splits are sampled.
     """
-    rng, values = np.random.default_rng(_SEED), _values(groves, single)
-    trees = [_splits(tree, grove, values, single) for grove in groves for tree in grove.forest.trees]
+    rng, values = np.random.default_rng(_SEED), _values(views, single)
+    trees = [_splits(tree, view, values, single) for view in views for tree in view.forest.trees]
     total = sum(len(tree.feature) for tree in trees)
-    room = max(1, most // _ROWS_OF_A_SPLIT)
+    room = max(1, most // _ROWS_PER_SPLIT)
     chosen = np.ones(total, dtype=bool)
     if total > room:
         chosen[rng.permutation(total)[room:]] = False
@@ -113,56 +119,60 @@ def walks(groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bo
         for feature, mask in zip(tree.feature, tree.masks, strict=True)
         if mask is not None
     )
-    share = min(1.0, max(0.0, most - _ROWS_OF_A_SPLIT * chosen.sum()) / max(1, n_levels))
-    everything = _everything(single)
+    share = min(1.0, max(0.0, most - _ROWS_PER_SPLIT * chosen.sum()) / max(1, n_levels))
+    everything = _full_interval(single)
     collector = _RowCollector(values, everything, tiny, share, rng)
-    reachable = met = first = 0
+    reachable = covered = first = 0
     for tree in trees:
-        for node, path in _reached(tree, values, everything):
+        for node, path in _reachable_splits(tree, values, everything):
             reachable += 1
             if chosen[first + node]:
-                met += 1
-                collector.stand_at(tree, node, path)
+                covered += 1
+                collector.add_split(tree, node, path)
         first += len(tree.feature)
     X, kinds = collector.rows(usual, single)
     free = sum(sum(tree.free) for tree in trees)
-    thinned = any(size > _LEVELS for _, wide in groves if wide for mean in wide.means for size in mean.sizes)
-    sampled = met < reachable or (share < 1.0 and n_levels > 0) or free > 0 or thinned
-    return Walked(X, kinds, SplitCounts(met, reachable + free, total - reachable - free), sampled)
+    thinned = any(size > _MAX_MEAN_LEVELS for _, wide in views if wide for mean in wide.means for size in mean.sizes)
+    sampled = covered < reachable or (share < 1.0 and n_levels > 0) or free > 0 or thinned
+    return SplitProbeRows(X, kinds, SplitCounts(covered, reachable + free, total - reachable - free), sampled)
 
 
-def _everything(single: bool) -> _Interval:
+def _full_interval(single: bool) -> _Interval:
     above = float(np.nextafter(np.float32(TINY), np.float32(1))) if single else float(np.nextafter(TINY, 1.0))
-    return (-LARGEST, -above, -TINY, TINY, above, LARGEST, True)
+    return (-MAX_PROBE_VALUE, -above, -TINY, TINY, above, MAX_PROBE_VALUE, True)
 
 
 # ---- the values of categories ----
 
 
-def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
-    """Return, for each feature with a split by category, values that tell all its splits apart; the last is NaN."""
+def _values(views: list[ForestView], single: bool) -> dict[int, FloatArray]:
+    """Return, for each feature with a split by category, values that distinguish all of its splits; the last is NaN."""
     values: dict[int, set[float]] = {}
-    for forest, wide in groves:
+    for forest, wide in views:
         for feature, where in () if wide is None else wide.categories:
             values.setdefault(feature, set()).update(range(len(where) + 1))
         for mean in () if wide is None else wide.means:
             for feature, size in zip(mean.places, mean.sizes, strict=True):
-                values.setdefault(feature, set()).update(range(0, size + 1, 1 + size // _LEVELS))
+                values.setdefault(feature, set()).update(range(0, size + 1, 1 + size // _MAX_MEAN_LEVELS))
         for column, categories in forest.features_and_sets():
             if categories is not None:
-                values.setdefault(_behind(wide, column), set()).update(map(float, categories.tolist()))
+                values.setdefault(_source_feature(wide, column), set()).update(map(float, categories.tolist()))
     for known in values.values():
         known |= {0.0, max(known) + 1.0, -1.0}
-    for forest, wide in groves:
+    for forest, wide in views:
         for tree in forest.trees:
             for column, t, categories in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
-                if categories is None and not _is_level(wide, column) and (feature := _behind(wide, column)) in values:
-                    values[feature] |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
+                if (
+                    categories is None
+                    and not _is_level(wide, column)
+                    and (feature := _source_feature(wide, column)) in values
+                ):
+                    values[feature] |= {b for b in _adjacent_values(float(t), single) if abs(b) <= MAX_PROBE_VALUE}
     return {feature: np.array([*sorted(known), np.nan]) for feature, known in values.items()}
 
 
-def _behind(wide: ExpandedFeatures | None, column: int) -> int:
-    """Return the feature behind a column."""
+def _source_feature(wide: ExpandedFeatures | None, column: int) -> int:
+    """Return the feature that a column is computed from."""
     if wide is None:
         return column
     if not _is_level(wide, column):
@@ -173,7 +183,7 @@ def _behind(wide: ExpandedFeatures | None, column: int) -> int:
 
 
 def _is_pair(wide: ExpandedFeatures | None, column: int) -> bool:
-    """Whether a column depends on two features, so that no interval or set of one tells the side of a row."""
+    """Return whether a column depends on two features, so that neither of them determines the side of a row."""
     return wide is not None and column >= wide.first_mean and len(wide.means[column - wide.first_mean].places) > 1
 
 
@@ -181,8 +191,8 @@ def _is_level(wide: ExpandedFeatures | None, column: int) -> bool:
     return wide is not None and column >= len(wide.numbers)
 
 
-def _around(threshold: float, single: bool) -> tuple[float, float]:
-    """Return the last number up to a threshold and the first one above it, in the precision of the file's reader."""
+def _adjacent_values(threshold: float, single: bool) -> tuple[float, float]:
+    """Return the largest number up to a threshold and the next one, in the precision of the file's reader."""
     if single:
         return float(single_below(threshold)), float(next_single(threshold))
     return threshold, float(np.nextafter(threshold, np.inf))
@@ -191,19 +201,19 @@ def _around(threshold: float, single: bool) -> tuple[float, float]:
 # ---- splits ----
 
 
-def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: bool) -> _Questions:
-    forest, wide = grove
+def _splits(tree: Tree, view: ForestView, values: dict[int, FloatArray], single: bool) -> _SplitConditions:
+    forest, wide = view
     threshold, nan_left, kind = tree.threshold, tree.nan_left.copy(), tree.missing
     if wide is not None and wide.center is not None:
         threshold, nan_left = _uncentered(tree, wide.center)
-    feature = [_behind(wide, column) for column in tree.feature.tolist()]
-    edges = [_around(float(t), single) for t in threshold]
+    feature = [_source_feature(wide, column) for column in tree.feature.tolist()]
+    edges = [_adjacent_values(float(t), single) for t in threshold]
     by_default = (kind == MISSING_ZERO).tolist()
     zero_left = [
         bool(tree.default_left[node]) if by_default[node] else bool(threshold[node] >= 0.0) if forest.flushes else None
         for node in range(len(feature))
     ]
-    questions = _Questions(
+    conditions = _SplitConditions(
         feature=feature,
         below=[b for b, _ in edges],
         above=[a for _, a in edges],
@@ -216,18 +226,18 @@ def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: boo
         free=[_is_pair(wide, column) for column in tree.feature.tolist()],
     )
     for node, column in enumerate(tree.feature.tolist()):
-        if feature[node] in values and not questions.free[node]:
-            questions.masks[node] = _mask(questions, node, values[feature[node]], tree, wide, column)
-    return questions
+        if feature[node] in values and not conditions.free[node]:
+            conditions.masks[node] = _mask(conditions, node, values[feature[node]], tree, wide, column)
+    return conditions
 
 
 def _uncentered(tree: Tree, center: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Return thresholds of raw features for a model that compares x − c and takes a missing value for c."""
+    """Return thresholds of raw features for a model that compares x − c and replaces missing values by c."""
     threshold, inside = tree.threshold.copy(), tree.feature < len(center)
     c, t = center[tree.feature[inside]], tree.threshold[inside]
     raw = t + c
     # Search the largest x with x − c <= t, rounded as `predict` rounds it. Each of the two roundings is at most half a
-    # unit in the last place, so a few steps do. If x is far smaller than c they may not: the row then stands beside the
+    # unit in the last place, so a few steps suffice. If x is far smaller than c they may not: the row then misses the
     # edge, which is harmless, since `predict` scores it there.
     for _ in range(64):
         raw = np.where(raw - c > t, np.nextafter(raw, -np.inf), raw)
@@ -238,9 +248,9 @@ def _uncentered(tree: Tree, center: FloatArray) -> tuple[FloatArray, BoolArray]:
 
 
 def _mask(
-    splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: ExpandedFeatures | None, column: int
+    splits: _SplitConditions, node: int, values: FloatArray, tree: Tree, wide: ExpandedFeatures | None, column: int
 ) -> BoolArray:
-    """Return which of the values of a feature go left at a split."""
+    """Return which values of a feature go left at a split."""
     missing = np.isnan(values)
     categories = tree.categories[node]
     if categories is not None:
@@ -263,15 +273,15 @@ def _mask(
 # ---- the way to a split ----
 
 
-def _reached(
-    tree: _Questions, values: dict[int, FloatArray], everything: _Interval
+def _reachable_splits(
+    tree: _SplitConditions, values: dict[int, FloatArray], everything: _Interval
 ) -> Iterator[tuple[int, dict[int, _State]]]:
-    """Yield every split that a row can come to, with what the features on the way there may be."""
+    """Yield every split that a row can reach, with the constraints that its path puts on the features."""
     path: dict[int, _State] = {}
     ahead: list[tuple[int, int, _State | None]] = [(0, -1, None)] if tree.feature else []
     while ahead:
         node, feature, state = ahead.pop()
-        if node < 0:  # back from below a split: restore what its feature might be before
+        if node < 0:  # back from the subtree of a split: restore the previous constraint on its feature
             if state is None:
                 del path[feature]
             else:
@@ -291,9 +301,9 @@ def _reached(
 
 
 def _sides(
-    tree: _Questions, node: int, path: dict[int, _State], values: dict[int, FloatArray], everything: _Interval
+    tree: _SplitConditions, node: int, path: dict[int, _State], values: dict[int, FloatArray], everything: _Interval
 ) -> tuple[_State, _State]:
-    """Return what the feature of a split may be if a row goes left, and if it goes right."""
+    """Return the constraints on the feature of a split for rows that go left, and for rows that go right."""
     feature, mask = tree.feature[node], tree.masks[node]
     if mask is not None:
         state = path.get(feature)
@@ -306,7 +316,7 @@ def _sides(
     if zero_left is None:
         zeros = (z0, min(z1, b)), (max(z0, a), z1)
     else:
-        zeros = ((z0, z1), _NONE) if zero_left else (_NONE, (z0, z1))
+        zeros = ((z0, z1), _EMPTY_INTERVAL) if zero_left else (_EMPTY_INTERVAL, (z0, z1))
     nan_left = tree.nan_left[node]
     return (
         (n0, min(n1, b), *zeros[0], p0, min(p1, b), missing and nan_left),
@@ -324,7 +334,7 @@ def _is_empty(state: _State) -> bool:
 
 
 class _RowCollector:
-    """Collects rows: for each split a row of usual values, in several variants."""
+    """Collects rows: for each split a typical row, in several variants."""
 
     def __init__(
         self,
@@ -339,12 +349,12 @@ class _RowCollector:
         self._kinds: list[str] = []
         self._base: list[int] = []
         self._states: list[_Interval] = []
-        self._at: list[tuple[int, int]] = []  # split and feature of each of these states
+        self._at: list[tuple[int, int]] = []  # split and feature for each of these states
         self._drawn_at: list[_Value] = []  # by split
         self._fixed: list[_Value] = []  # by row
 
-    def stand_at(self, tree: _Questions, node: int, path: dict[int, _State]) -> None:
-        """Add the rows of a split: they differ only in the feature that it asks for."""
+    def add_split(self, tree: _SplitConditions, node: int, path: dict[int, _State]) -> None:
+        """Add the rows of a split; they differ only in the feature that it tests."""
         feature = tree.feature[node]
         for other, state in path.items():
             if other == feature:
@@ -361,42 +371,42 @@ class _RowCollector:
         self._splits += 1
 
     def _drawn(self, feature: int, state: BoolArray) -> float:
-        """Draw one of the values that a category may have; missing if there is no other."""
+        """Draw one of the allowed values of a category; return NaN if only a missing value is allowed."""
         places = np.flatnonzero(state[:-1])
         return float(self._values[feature][places[self._rng.integers(len(places))]]) if len(places) else float("nan")
 
-    def _probes(self, tree: _Questions, node: int, own: _State | None) -> list[_Probe]:
+    def _probes(self, tree: _SplitConditions, node: int, own: _State | None) -> list[_Probe]:
         if tree.masks[node] is not None:
-            return self._of_categories(tree, node, own)
+            return self._category_probes(tree, node, own)
         assert not isinstance(own, np.ndarray)
         allowed = self._everything if own is None else own
         left, right = _sides(tree, node, {tree.feature[node]: allowed}, {}, allowed)
         probes: list[_Probe] = []
         for side, edge, sign in ((left, tree.below[node], 1.0), (right, tree.above[node], -1.0)):
             assert not isinstance(side, np.ndarray)
-            probes += [("thresholds", value) for value in self._next_to(edge, side, sign, tree.zero_left[node])]
+            probes += [("thresholds", value) for value in self._boundary_values(edge, side, sign, tree.zero_left[node])]
         if (tree.by_default[node] or not probes) and allowed[2] <= allowed[3]:
             probes.append(("zeros", min(max(0.0, allowed[2]), allowed[3])))
         return [*probes, ("missing", float("nan"))] if allowed[6] else probes
 
-    def _next_to(self, edge: float, side: _Interval, sign: float, zero_left: bool | None) -> list[float]:
-        """Return the number nearest to a threshold on one side (`sign` 1: below it); if tiny, also one that is not."""
+    def _boundary_values(self, edge: float, side: _Interval, sign: float, zero_left: bool | None) -> list[float]:
+        """Return the value nearest to a threshold on one side (`sign` 1: below it), and a larger one if it is tiny."""
         pieces = [list(piece) for piece in ((side[0], side[1]), (side[2], side[3]), (side[4], side[5]))]
-        if zero_left is not None and pieces[1][0] <= pieces[1][1]:  # all alike
+        if zero_left is not None and pieces[1][0] <= pieces[1][1]:  # all of them are equal to the model
             pieces[1] = [min(max(0.0, pieces[1][0]), pieces[1][1])] * 2
         ends = [hi if sign > 0 else lo for lo, hi in pieces if lo <= hi]
         near = [end for end in ends if sign * end <= sign * edge]
         if not near:
             return []
         nearest = sign * max(sign * end for end in near)
-        if abs(nearest) > FAR:
+        if abs(nearest) > MISSING_TEST_LIMIT:
             return [_inside(piece) for piece in pieces if piece[0] <= piece[1]][-1:]
         if not 0.0 < abs(nearest) <= self._tiny:
             return [nearest]
         wider = [sign * min(0.0, sign * nearest), -sign * 1.01 * self._tiny]
         return [nearest, *[v for v in wider if v != nearest and any(lo <= v <= hi for lo, hi in pieces)][:1]]
 
-    def _of_categories(self, tree: _Questions, node: int, own: _State | None) -> list[_Probe]:
+    def _category_probes(self, tree: _SplitConditions, node: int, own: _State | None) -> list[_Probe]:
         feature, mask = tree.feature[node], tree.masks[node]
         values = self._values[feature]
         allowed = np.ones(len(values), dtype=bool) if own is None else own
@@ -406,21 +416,21 @@ class _RowCollector:
         for side in (allowed & mask, allowed & ~mask):
             places = np.flatnonzero(side[:-1])
             chosen[places[self._rng.integers(len(places))] if len(places) else -1] = True
-        chosen[-1] = True  # the missing value, if it may come here
+        chosen[-1] = True  # the missing value, if it may reach this split
         return [("missing" if np.isnan(value) else "categories", float(value)) for value in values[chosen & allowed]]
 
     def rows(self, usual: Callable[[int], FloatArray], single: bool) -> tuple[FloatArray, npt.NDArray[np.str_]]:
-        """Return all rows, and the kind of each."""
+        """Return all rows and their kinds."""
         base = usual(self._splits)
         if self._at:
             split, feature = np.array(self._at).T
-            base[split, feature] = _within(base[split, feature], np.array(self._states, dtype=np.float64), single)
-        X = _with(base, self._drawn_at)[np.array(self._base, dtype=np.int64)]
-        return _with(X, self._fixed), np.array(self._kinds, dtype="<U10")
+            base[split, feature] = _clipped(base[split, feature], np.array(self._states, dtype=np.float64), single)
+        X = _assigned(base, self._drawn_at)[np.array(self._base, dtype=np.int64)]
+        return _assigned(X, self._fixed), np.array(self._kinds, dtype="<U10")
 
 
-def _with(X: FloatArray, values: list[_Value]) -> FloatArray:
-    """Put values into the array, and return it."""
+def _assigned(X: FloatArray, values: list[_Value]) -> FloatArray:
+    """Assign values to cells of the array, and return it."""
     if values:
         row, feature, value = (np.array(column) for column in zip(*values, strict=True))
         X[row, feature] = value
@@ -428,23 +438,26 @@ def _with(X: FloatArray, values: list[_Value]) -> FloatArray:
 
 
 def _inside(piece: list[float]) -> float:
-    """Return a number of usual size in an interval."""
+    """Return a number of typical size in an interval."""
     lo, hi = piece
-    return min(max(0.0, lo + 0.1 * abs(lo) + 0.1 if lo > -FAR else lo), hi)
+    return min(max(0.0, lo + 0.1 * abs(lo) + 0.1 if lo > -MISSING_TEST_LIMIT else lo), hi)
 
 
-def _within(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
-    """Return the wished value if the state allows it, else a value inside the nearest part that it allows."""
+def _clipped(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
+    """Return the desired value if the state allows it, else a value inside the nearest allowed interval."""
     best, distance = np.full(len(wished), np.nan), np.full(len(wished), np.inf)
     for column, is_zero in ((0, False), (2, True), (4, False)):
-        lo, hi = np.clip(states[:, column : column + 2], -LARGEST, LARGEST).T
-        low_open, high_open = lo <= -LARGEST, hi >= LARGEST
-        beyond = hi - np.minimum(0.1 * np.abs(hi) + 0.1, FAR), lo + np.minimum(0.1 * np.abs(lo) + 0.1, FAR)
+        lo, hi = np.clip(states[:, column : column + 2], -MAX_PROBE_VALUE, MAX_PROBE_VALUE).T
+        low_open, high_open = lo <= -MAX_PROBE_VALUE, hi >= MAX_PROBE_VALUE
+        beyond = (
+            hi - np.minimum(0.1 * np.abs(hi) + 0.1, MISSING_TEST_LIMIT),
+            lo + np.minimum(0.1 * np.abs(lo) + 0.1, MISSING_TEST_LIMIT),
+        )
         inner = np.select([low_open & high_open, low_open, high_open], [wished, *beyond], lo / 2 + hi / 2)
         if is_zero:
             inner = np.zeros(len(wished))
         if single:
-            inner = np.clip(inner, -LARGEST, LARGEST).astype(np.float32).astype(np.float64)
+            inner = np.clip(inner, -MAX_PROBE_VALUE, MAX_PROBE_VALUE).astype(np.float32).astype(np.float64)
         nearest = np.where((lo <= wished) & (wished <= hi), wished, np.clip(inner, lo, hi))
         away = np.where(lo <= hi, np.abs(nearest - wished), np.inf)
         best, distance = np.where(away < distance, nearest, best), np.minimum(away, distance)
