@@ -199,7 +199,7 @@ def test_the_graph_is_told_whole():
         {"first": 1, "second": 2, "pairs": 2, "impressions": 5}, {"first": 4, "second": 6, "pairs": 1, "impressions": 3}
     ]  # fmt: skip
     text = " ".join(str(report).split())
-    assert "4 groups that no document connects: 1 to 2; 3; 4, 6; 5." in text
+    assert "4 groups that are not connected by documents: 1 to 2; 3; 4, 6; 5." in text
     assert "1 and 2 2 5 4 and 6 1 3" in text
     assert set(codes(report)["unjoined-positions"].examples) == {f"position {k}" for k in (3, 4, 5, 6)}
 
@@ -602,4 +602,4 @@ def test_the_summary_counts_findings_in_words_that_agree():
     report = check(ClickLog.from_columns(["q"] * 4, list("abab"), [1, 2, 1, 2], [0] * 4))
     assert report.summary.endswith("2 findings (2 problems).")
     assert replace(report, findings=report.findings[:1]).summary.endswith("1 finding (1 problem).")
-    assert replace(report, findings=()).summary.endswith("Nothing was found.")
+    assert replace(report, findings=()).summary.endswith("No findings.")

@@ -89,7 +89,7 @@ def test_what_is_no_context_is_refused_with_a_sentence(data):
         propensities(relabeled(log, "device", some), context="device")
     with pytest.raises(DataError, match="fractions"):
         propensities(relabeled(log, "device", np.linspace(0, 1, log.n_impressions)), context="device")
-    with pytest.raises(DataError, match="300 different values or more, and 100 are the most"):
+    with pytest.raises(DataError, match="300 or more different values, but at most 100 are allowed"):
         propensities(relabeled(log, "user", log.session), context="user")
     with pytest.raises(DataError, match="All impressions of the log have the same device, 'tv'"):
         propensities(relabeled(log, "device", ["tv"] * log.n_impressions), context="device")
@@ -425,7 +425,7 @@ def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
     difference = differ(log, contexts_of(log, "device"))
     assert np.isnan(difference.p)
     found = propensities(log, context="device", n_resamples=5)
-    assert "cannot say whether" in found.summary
+    assert "does not identify whether" in found.summary
 
 
 # ---- cells ----
@@ -720,7 +720,7 @@ def test_the_doctor_says_that_a_column_changes_the_curve(data):
     log = shown(data, sessions=10_000)
     report = tr.clicks.check(log, n_resamples=10)
     (found,) = (one for one in report.findings if one.code == "contexts")
-    assert "device changes how likely users look at a position (p < 0.001)" in found.summary
+    assert "device changes how likely users examine a position (p < 0.001)" in found.summary
     assert "context='device'" in found.remedy
     crossed = relabeled(log, "page", np.repeat(np.arange(log.n_sessions) % 2, 4))
     (found,) = (
@@ -740,7 +740,7 @@ def test_the_doctor_says_that_positions_of_modules_are_mixed_up(data):
     log = shown(data, PBM.from_parameters(CELLS), 3_000, context="module", layout=GRID)
     report = tr.clicks.check(log, n_resamples=10)
     (found,) = (one for one in report.findings if one.code == "mixed-positions")
-    assert "In 3,000 of 3,000 sessions several documents stand at one position, one for each module" in str(found)
+    assert "In 3,000 of 3,000 sessions several documents have one position, one for each module" in str(found)
     assert "duplicate-positions" in codes(report)
     assert "duplicate-positions" not in codes(tr.clicks.check(log, context="module", n_resamples=10))
 

@@ -405,13 +405,13 @@ def test_lists_that_are_empty_are_counted():
 
 
 def test_other_refusals(tmp_path, log):
-    with pytest.raises(DataError, match="nothing to read"):
+    with pytest.raises(DataError, match="source is empty"):
         read([])
     with pytest.raises(DataError, match="first_position"):
         read(pa.table({"a": [1]}), first_position=3)
     with pytest.raises(UnknownNameError, match="column called 'clik'"):
         read(pa.table({"click": [1]}), click="clik")
-    with pytest.raises(DataError, match=r"name it \.parquet"):
+    with pytest.raises(DataError, match=r"suffix must be \.parquet"):
         write(log, tmp_path / "log.txt")
     (tmp_path / "one.json").write_text("[{}]")
     with pytest.raises(FormatError, match="JSON lines"):
@@ -457,7 +457,7 @@ def test_a_line_of_another_type_is_named(bad, message, tmp_path, monkeypatch):
         monkeypatch.setattr("toprank.clicks.sources._BLOCK_BYTES", block)
         (tmp_path / "log.jsonl").write_text(lines(ROW, ROW) + "\n" + lines(ROW | bad, ROW))
         with pytest.raises(
-            FormatError, match=rf"log\.jsonl:4: This line does not have the fields of the first ones: {message}"
+            FormatError, match=rf"log\.jsonl:4: This line does not match the fields of the first lines: {message}"
         ):
             read(tmp_path / "log.jsonl")
 
@@ -598,12 +598,12 @@ def test_words_of_yandex_may_hold_signs_that_split_lines_elsewhere(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1\tx\tC\t101", "The time 'x' is no whole number"),
+        ("1\tx\tC\t101", "The time 'x' is not an integer"),
         ("1\t9.5\tQ\t10\t3\t100", "The time '9.5'"),
         ("1\t99999999999999999999\tC\t101", "The time '9{20}'"),
-        ("\t5\tC\t101", "A word is empty"),
-        ("1\t5\tQ\t\t3\t100", "A word is empty"),
-        ("1\t5\tQ\t10\t3\t100\t", "A word is empty"),
+        ("\t5\tC\t101", "A field is empty"),
+        ("1\t5\tQ\t\t3\t100", "A field is empty"),
+        ("1\t5\tQ\t10\t3\t100\t", "A field is empty"),
         ("1\t5\tC\tcaf\xe9", "The text is not UTF-8"),
     ],
 )

@@ -321,12 +321,12 @@ def test_fifteen_pairs_of_positions_are_shown_and_of_more_some():
         a_report(edges[:16], whole)
     )
     assert "connect all positions" in str(a_report(edges[:3], whole))
-    assert "Positions fall into 2 groups that no document connects: 1 to 2; 3." in str(
+    assert "Positions fall into 2 groups that are not connected by documents: 1 to 2; 3." in str(
         a_report(edges[:1], ((1, 2), (3,)))
     )
     bare = str(a_report([], ((1,), (2,))))
     assert bare.startswith("3 sessions, 2 clicks.")
-    assert "Nothing was found." in bare
+    assert "No findings." in bare
     assert "groups" not in bare
 
 

@@ -1,4 +1,4 @@
-"""The doctor of click logs: a report of what one can and cannot tell, and how far positions can be told apart."""
+"""Diagnosis of click logs: findings, propensities, and which positions can be compared."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from toprank.display.tables import Part, Table, bracketed, json_numbers, json_ro
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
 from toprank.errors import DataError, Remedy, count_of, join_parts
 
-_MAX_EDGES = 15  # pairs of positions that a table shows; of more,
-_MAX_EDGE_POSITION = 10  # those of neighbors and with the first, down to here
+_MAX_EDGES = 15  # tables of more pairs show only neighbors and pairs with the first position,
+_MAX_EDGE_POSITION = 10  # down to this one
 
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
-_MAX_RELATIVE_WIDTH = 0.5  # an interval wider than this share of its propensity tells little
-_MIN_QUERIES = 10  # queries, which tell little of how queries differ
+_MAX_RELATIVE_WIDTH = 0.5  # of an interval, relative to the propensity
+_MIN_QUERIES = 10  # fewer queries give imprecise intervals
 
 
 @dataclass(frozen=True, repr=False)
 class LogReport(Record):
-    """What was found, worst first; and how far the log can tell positions apart.
+    """Findings in a click log, most severe first, and the identification of its positions.
 
     Attributes:
         sizes: numbers of sessions, impressions, clicks, queries, documents and positions.
         findings: sentences with counts and remedies.
-        graph: which positions share documents; of the first 1,000 positions.
+        graph: positions that share documents, among the first 1,000 positions.
         impressions: number of impressions at each of these positions.
         clicks: number of clicks at each of these positions.
-        propensities: how likely positions are looked at, with intervals; None where nothing was clicked.
-        sessions_needed: about how many sessions make these intervals as narrow as was asked; None: it cannot be told.
-        contexts: propensities by the context that was asked for.
+        propensities: examination propensities with intervals, or None without clicks.
+        sessions_needed: approximate number of sessions for intervals of the target width, or None if unknown.
+        contexts: propensities by the requested context, or None.
     """
 
     sizes: dict[str, int]
@@ -56,7 +56,7 @@ class LogReport(Record):
     contexts: ContextPropensities | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values for JSON; what is not known is None."""
+        """Return the report as JSON values; unknown numbers are None."""
         return {
             "summary": self.summary,
             "log": self.sizes,
@@ -87,26 +87,26 @@ class LogReport(Record):
         }
 
     def plot(self) -> Picture:
-        """How likely each position is looked at."""
+        """Plot the examination propensity of each position."""
         if self.propensities is None:
-            raise DataError("There is nothing to draw: the log says nothing about propensities.")
+            raise DataError("There is nothing to plot: the log identifies no propensities.")
         return self.propensities.plot()
 
     def table(self) -> Table:
-        """One row for each position, in words."""
+        """Return a table with one row for each position."""
         columns = self._columns()
         rows = []
         for k, shown, clicked, swaps, identified, value, low, high in zip(*columns.values(), strict=True):
             rate = f"{clicked / shown:.3f}" if shown else "—"
             known = ("—", "")
-            if identified and value is not None:  # no upper end where there is a lower one: it is infinite
+            if identified and value is not None:  # JSON has no infinity, so a missing upper end is infinite
                 known = f"{value:.3f}", bracketed(low, np.inf if high is None and low is not None else high)
             rows.append((str(k), f"{shown:,}", rate, f"{swaps:,}", *known))
         level = "interval" if self.propensities is None else f"{percent(self.propensities.confidence)} interval"
         return Table(("position", "impressions", "click rate", "also at the next", "propensity", level), rows, names=0)
 
     def edges_table(self) -> Table:
-        """The pairs of positions that share documents: how many, and how often these were shown."""
+        """Return a table of pairs of positions: shared documents, and impressions of these."""
         edges = self.graph.edges
         if len(edges) > _MAX_EDGES:
             near = (edge for edge in edges if edge.second <= _MAX_EDGE_POSITION)
@@ -116,9 +116,9 @@ class LogReport(Record):
 
     @property
     def summary(self) -> str:
-        """What the log has, and how much was found."""
+        """Sizes of the log and number of findings."""
         if not self.findings:
-            return f"{self._sizes()} Nothing was found."
+            return f"{self._sizes()} No findings."
         count, problems = len(self.findings), sum(finding.severity == "problem" for finding in self.findings)
         return f"{self._sizes()} {count_of(count, 'finding')} ({count_of(problems, 'problem')})."
 
@@ -127,16 +127,16 @@ class LogReport(Record):
 
     def _parts(self) -> Sequence[Part]:
         sentences = tuple(str(finding) for finding in self.findings)
-        parts: list[Part] = [self._sizes(), sentences or "Nothing was found.", self.table()]
+        parts: list[Part] = [self._sizes(), sentences or "No findings.", self.table()]
         if self.contexts is not None:
             parts += self.contexts._parts()
         if not self.graph.edges:
             return parts
         groups, edges = self.graph.components, len(self.graph.edges)
-        words = "Documents that stood at several positions connect all positions."
+        words = "Documents shown at several positions connect all positions."
         if len(groups) > 1:
             in_words = "; ".join(_in_words(group) for group in groups)
-            words = f"Positions fall into {len(groups)} groups that no document connects: {in_words}."
+            words = f"Positions fall into {len(groups)} groups that are not connected by documents: {in_words}."
         if edges > _MAX_EDGES:
             words += (
                 f" Of {edges:,} pairs, the table shows neighbors and pairs with the first position, down to position "
@@ -146,7 +146,7 @@ class LogReport(Record):
 
 
 def _in_words(positions: Sequence[int]) -> str:
-    """Rising numbers as people say them.
+    """Format increasing numbers as ranges.
 
     >>> _in_words([1, 2, 3, 5, 7, 8])
     '1 to 3, 5, 7 to 8'
@@ -206,11 +206,12 @@ def _different(numbers: IntArray) -> int:
 
 
 def sessions_needed(log: ClickLog, estimate: Propensities | None, target_width: float) -> int | None:
-    """Return about how many sessions make all intervals narrower than this share of their propensity; None if unknown.
+    """Return about how many sessions make all intervals narrower than this share of their propensity; None if
+    unknown.
 
-    Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
-    neighbors swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbors has then
-    the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
+    If propensities are identified, their intervals shrink as 1/√sessions. Otherwise the number is that for swaps of
+    neighbors among the first ten positions in 5 % of the lists. The log ratio of two neighbors then has the variance ¼
+    (1/clicks of one + 1/clicks of the other) in swapped lists, and the variances add up to the last position.
     """
     if estimate is None or not estimate.identified[1:].any():
         rates = click_rates(log)[1 : _N_SWAPPED_POSITIONS + 1]
@@ -225,19 +226,19 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, target_width: 
     return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
 
 
-_N_SWAPPED_POSITIONS, _SWAP_RATE, _Z_95 = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
+_N_SWAPPED_POSITIONS, _SWAP_RATE, _Z_95 = 10, 0.05, 1.96  # the exploration of `serve`, and the normal quantile for 95 %
 
 
 def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, target_width: float) -> Iterator[Finding]:
-    """Which positions can be compared, and how well."""
+    """Report which positions can be compared, and how precisely."""
     shown, clicked = (
         np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
     )
     if log.clicks.any():
         never = np.flatnonzero((shown > 0) & (clicked == 0)) + 1
         remedy = join_parts(
-            "As far as the log can say nobody looks there, and nothing can be divided by a propensity of 0: log more "
-            "sessions, or train with a least propensity,",
+            "Their estimated propensity is 0, by which clicks cannot be divided. Log more sessions, or train with a "
+            "lower bound of propensities,",
             Remedy("{clip}.", clip=...),
         )
         yield from about_some(
@@ -248,11 +249,11 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, ta
         return
     yield from about_some(
         "deep-positions", "warning", int(shown[graph.depth :].sum()), log.n_impressions,
-        f"impression|impressions stands|stand below position {graph.depth:,}", (),
-        "They stay in the log, but are not compared with others here.",
+        f"impression|impressions is|are below position {graph.depth:,}", (),
+        "They stay in the log, but are not compared here.",
     )  # fmt: skip
     if not graph.edges:
-        sentence = "No document was shown at two positions: one ranker showed the same order every time."
+        sentence = "No document was shown at two positions: a single ranker always showed the same order."
         needed = sessions_needed(log, None, target_width)
         remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
         if needed:
@@ -266,18 +267,18 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, ta
         yield from about_some(
             "unjoined-positions", "warning", len(apart), log.depth,
             "position|positions shares|share no document with those that are connected to the first",
-            (f"position {k}" for k in apart), f"The log does not say how likely users look at them. {SWAP}",
+            (f"position {k}" for k in apart), f"The log does not identify how likely users examine them. {SWAP}",
         )  # fmt: skip
     if estimate is not None:
         yield from _of_intervals(log, estimate, target_width)
 
 
 def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) -> Iterator[Finding]:
-    """Few queries, and wide intervals of propensities."""
+    """Report few queries and wide intervals of propensities."""
     count = len(np.unique(log.session_query))
     if count < _MIN_QUERIES:
         sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
-        effect = ", so there are none" if count == 1 else ", and so few queries make them wide"
+        effect = ", so there are none" if count == 1 else ", and few queries make them wide"
         remedy = f"Intervals come from the differences between queries{effect}. Log more queries."
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
     low, high = estimate.intervals
@@ -288,7 +289,7 @@ def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) ->
         ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
         part = "half" if target_width == _MAX_RELATIVE_WIDTH else f"{target_width:.0%}"
-        sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
+        sentence = f"The propensity of {count} {noun} has an interval wider than {part} of it."
         needed = sessions_needed(log, estimate, target_width)
-        more = f" About {needed:,} sessions like these would be enough." if needed else ""
+        more = f" About {needed:,} such sessions would suffice." if needed else ""
         yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)

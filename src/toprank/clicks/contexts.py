@@ -1,8 +1,9 @@
-"""Contexts of impressions, such as the device of a session or the module of a page, and whether propensities differ.
+"""Contexts of impressions, such as the device of a session or the module of a page, and a test whether propensities
+differ.
 
-A context that is constant within each session (a device, a class of queries) has positions of its own: each of its
-lists has a first one. A context that varies within a session (the modules of a page, the columns of a grid) determines
-with the position where a document was shown; both together are a cell, and the cells of a page belong to one user.
+A context that is constant within each session (a device, a class of queries) has its own positions, from a first one
+on. A context that varies within a session (the modules of a page, the columns of a grid) locates a document together
+with the position. Both together form a cell, and one user sees all cells of a page.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from toprank.clicks.log import Array, ClickLog, Numbered, ids_of, numbered, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, UnknownNameError
 
-_MAX_CONTEXTS = 100  # positions must have been clicked often in each
-_MAX_MIXED_RATE = 0.01  # of the sessions: a context that varies within fewer belongs to sessions, and some are mistaken
+_MAX_CONTEXTS = 100  # each context needs many clicks at each position
+_MAX_MIXED_RATE = 0.01  # fewer sessions with several contexts are mistakes in the log
 _SEPARATOR = " × "
-_MAX_POSITION = 50  # of the test: lower positions are clicked too rarely to add anything, and cost the most
-_MAX_GROUPS = 500  # of queries, whose signs are drawn together if there are more: enough for a normal limit
+_MAX_POSITION = 50  # lower positions add cost but few clicks to the test
+_MAX_GROUPS = 500  # more queries share random signs in groups
 _N_SIGN_FLIPS = 1_999
-_MIN_GROUPS = 8  # queries or groups: signs of fewer cannot reach a p-value of 1 %
-_PRIOR_CLICKS = 1e-6  # clicks at each position, as in `intervention_harvesting`
+_MIN_GROUPS = 8  # random signs of fewer groups cannot reach p = 1 %
+_PRIOR_CLICKS = 1e-6  # at each position, as in `intervention_harvesting`
 _ROUNDING = 1e-9
-Context = str | Sequence[str]  # a column of the log, or several that are crossed
+Context = str | Sequence[str]  # a column of the log, or several crossed columns
 
 
 @dataclass(frozen=True)
 class ContextCells:
-    """The cell of an impression of any log: a row of cells for each context, after one for all unknown contexts.
+    """The cells of contexts and positions: a row for each context, after one for unknown contexts.
 
     Attributes:
         columns: columns of the log that hold the context.
         names: names of the contexts.
         varies: whether they vary within sessions.
-        depth: cells of each context, one for each position.
+        depth: number of cells of each context, one per position.
     """
 
     columns: tuple[str, ...]
@@ -48,18 +49,18 @@ class ContextCells:
 
     @property
     def called(self) -> str:
-        """The columns in words."""
+        """The columns, as text."""
         return _SEPARATOR.join(self.columns)
 
     @property
     def sentence(self) -> str:
-        """What propensities belong to."""
+        """A sentence on how propensities are grouped."""
         if self.varies:
             return f"Propensities are those of each cell of {self.called} and position."
         return f"Propensities are those of each position by {self.called}."
 
     def rows(self, log: ClickLog) -> IntArray:
-        """Return the row of each impression's context; 0 if there is none.
+        """Return the row of the context of each impression; 0 if it is unknown.
 
         >>> log = ClickLog.from_columns(["q", "q"], ["a", "a"], [1, 1], [0, 1], session=[1, 2], device=["tv", "phone"])
         >>> ContextCells(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
@@ -68,28 +69,28 @@ class ContextCells:
         contexts = contexts_of(log, self.columns)
         if contexts.varies and not self.varies:
             raise DataError(
-                f"{self.called} varies within sessions of this log, and the propensities are those of whole sessions: "
-                "it must be a column of the same kind."
+                f"{self.called} varies within sessions of this log, but the propensities are those of whole "
+                "sessions. Use a column that is constant within sessions."
             )
         place = {name: number + 1 for number, name in enumerate(self.names)}
         return np.array([place.get(name, 0) for name in contexts.names], dtype=np.int64)[contexts.number]
 
     def cells(self, log: ClickLog) -> IntArray:
-        """Return the number of each impression's cell."""
+        """Return the index of the cell of each impression."""
         return self.rows(log) * self.depth + log.position - 1
 
     def unknown(self, log: ClickLog) -> list[str]:
-        """Contexts of a log that have no row of their own."""
+        """Return the contexts of a log without a row."""
         return [name for name in contexts_of(log, self.columns).names if name not in self.names]
 
     def at_ranks(
         self, log: ClickLog, session_query: IntArray, n_queries: int, deepest: int, values: Sequence[FloatArray]
     ) -> Iterator[FloatArray]:
-        """Return for each query and rank, down to the deepest, the mean over its sessions of a number that cells have.
+        """Yield the mean over sessions of a quantity of cells, for each query and rank down to the deepest.
 
-        Where contexts are those of sessions, a rank is a position. Where they vary within, the ranks fill the cells
-        that a session had, by position and then by context: row by row, where contexts are columns. Ranks beyond them
-        are not shown, and count 0. It is NaN where a number is.
+        If contexts are those of sessions, a rank is a position. If they vary within sessions, ranks fill the cells of a
+        session by position and then by context, which is row by row for columns of a grid. Ranks beyond them are not
+        shown and count 0. The mean is NaN if a value is.
         """
         rows = self.rows(log)
         in_data = session_query >= 0
@@ -128,7 +129,7 @@ class Contexts(ContextCells):
 
 
 def columns_of(context: Context) -> tuple[str, ...]:
-    """The names of the columns, each once.
+    """Return the distinct names of the columns.
 
     >>> columns_of("device"), columns_of(["device", "surface", "device"])
     (('device',), ('device', 'surface'))
@@ -140,7 +141,7 @@ def columns_of(context: Context) -> tuple[str, ...]:
 
 
 def contexts_of(log: ClickLog, context: Context) -> Contexts:
-    """The contexts of a log, by its columns; several columns are crossed.
+    """Return the contexts of a log by its columns; several columns are crossed.
 
     >>> log = ClickLog.from_columns(["q", "q", "r"], list("abc"), [1, 2, 1], [0, 1, 0], device=["tv", "tv", "phone"])
     >>> contexts = contexts_of(log, "device")
@@ -155,7 +156,7 @@ def contexts_of(log: ClickLog, context: Context) -> Contexts:
 
 
 def _contexts_of(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
-    """Compute `contexts_of`, which caches it."""
+    """Compute the result of `contexts_of`, which caches it."""
     number, names = np.zeros(log.n_impressions, np.int64), [""]
     for column in columns:
         values = _numbered(log, column)
@@ -166,30 +167,30 @@ def _contexts_of(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
         number = crossed.number
         if len(names) > _MAX_CONTEXTS:
             raise DataError(
-                f"{_SEPARATOR.join(columns)} has {len(names):,} different values or more, and {_MAX_CONTEXTS} are "
-                "the most. A context has few values, such as a device, a surface or a class of queries; merge the rare "
-                "ones."
+                f"{_SEPARATOR.join(columns)} has {len(names):,} or more different values, but at most {_MAX_CONTEXTS} "
+                "are allowed. A context has few values, such as a device, a surface or a class of queries; merge rare "
+                "values."
             )
     return Contexts(columns, tuple(names), _varies(log, _SEPARATOR.join(columns), number), log.depth, number)
 
 
 def _numbered(log: ClickLog, column: str) -> Numbered:
-    """The values of a column; where one is missing, or is a fraction, it is refused."""
+    """Factorize a column; raise an error for missing and fractional values."""
     if column not in log.columns:
         raise UnknownNameError("column of the log", column, log.columns)
     every = log.columns[column]
-    heads = np.flatnonzero(np.append(True, every[1:] != every[:-1])[: len(every)])  # sessions are mostly of one context
+    heads = np.flatnonzero(np.append(True, every[1:] != every[:-1])[: len(every)])  # most sessions have one context
     values, runs = every[heads], np.diff(np.append(heads, len(every)))
     missing = ~filled(values)
     if missing.any():
         first = int(log.session[heads[np.argmax(missing)]])
         raise DataError(
             f"{int(runs[missing].sum()):,} of {log.n_impressions:,} impressions have no {column} (the first in session "
-            f"{log.session_names[first]}). Give each of them a value, such as 'unknown' where it is not known."
+            f"{log.session_names[first]}). Fill them in, for example with 'unknown'."
         )
     if values.dtype.kind == "f":
         if (values != np.floor(values)).any():
-            raise DataError(f"{column} holds fractions, which cannot be contexts; cut them into a few classes.")
+            raise DataError(f"{column} holds fractions, which cannot be contexts; bin them into a few classes.")
         values = values.astype(np.int64)
     coded = numbered(values)
     ids = coded.ids if values.dtype.kind in "iu" else ids_of(words_of(coded.ids))
@@ -206,7 +207,7 @@ def filled(column: Array) -> Array:
 
 
 def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
-    """Whether contexts vary within sessions; where they do in a few alone, it is taken for a mistake."""
+    """Return whether contexts vary within sessions; raise an error if they do in only a few."""
     mixed = np.unique(log.session[1:][(np.diff(log.session) == 0) & (np.diff(number) != 0)])
     several = int((np.diff(log.offsets) > 1).sum())
     if not len(mixed):
@@ -217,36 +218,36 @@ def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
     raise DataError(
         f"{called} varies within {len(mixed):,} of {several:,} sessions (such as {shown}). A device or a class of "
         "queries belongs to a whole session, while modules of a page vary within most sessions. Give these sessions "
-        "one value, or leave them out."
+        "one value, or drop them."
     )
 
 
-# ---- the test whether contexts differ ----
+# ---- test whether contexts differ ----
 
 
 class ContextTest(NamedTuple):
-    """Whether contexts differ: the p-value, NaN where the log cannot tell, and how many queries said something."""
+    """The test whether contexts differ: the p-value, NaN if unidentified, and the number of informative queries."""
 
     p: float
     queries: int
 
     @property
     def is_known(self) -> bool:
-        """Whether the log can tell at all."""
+        """Whether the log identifies the difference."""
         return bool(np.isfinite(self.p))
 
 
 def changes_looks(called: str, p: float) -> str:
-    """The sentence on contexts that differ.
+    """Return the sentence that contexts differ.
 
     >>> changes_looks("device", 0.0123)
-    'device changes how likely users look at a position (p = 0.012).'
+    'device changes how likely users examine a position (p = 0.012).'
     """
-    return f"{called} changes how likely users look at a position ({'p < 0.001' if p < 0.001 else f'p = {p:.3f}'})."
+    return f"{called} changes how likely users examine a position ({'p < 0.001' if p < 0.001 else f'p = {p:.3f}'})."
 
 
 class _Cells(NamedTuple):
-    """Documents in cells: of each entry the document, cell and position, how often it was shown, and its clicks."""
+    """Documents in cells: document, cell, position, impressions and clicks of each entry."""
 
     document: IntArray
     cell: IntArray
@@ -257,14 +258,14 @@ class _Cells(NamedTuple):
 
 
 def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
-    """Test whether propensities differ between contexts, by a score test whose level holds for any users.
+    """Test whether propensities differ between contexts, by a score test that is valid for any users.
 
-    Where they do not differ, of C clicks on a document that was shown n_k times at position k, C n_k θ_k / Σ n_j θ_j
-    are expected at k, in each context with the same θ. What is clicked beyond that, by context and position, is the
-    score. It is 0 in expectation however much more one context is clicked than another, and, where contexts are those
-    of whole sessions, whatever its users like: its documents are then compared with themselves alone. Queries are
-    independent, so the sum of their scores is compared with sums under random signs, one per query. The effect of
-    learning θ from the same clicks is removed first, by Neyman's orthogonal scores.
+    Under the null hypothesis, a document with C clicks that was shown n_k times at position k has C n_k θ_k / Σ n_j θ_j
+    expected clicks there, with the same θ in each context. The score is the excess of clicks by context and position.
+    Its expectation is 0 even if one context is clicked more often than another. If contexts are those of whole
+    sessions, it is 0 whatever their users like, because documents are then only compared within a context. The sum of
+    the scores is compared with sums under random signs of whole queries, which are independent. Neyman's orthogonal
+    scores remove the effect of estimating θ from the same clicks.
 
     >>> rng = np.random.default_rng(0)
     >>> n = 4_000
@@ -293,7 +294,7 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
 
 
 def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:
-    """Documents that were clicked, in cells; contexts of whole sessions have each its own documents."""
+    """Return the clicked documents in cells; contexts of whole sessions have separate documents."""
     used = log.position <= depth
     n_contexts = np.int64(len(contexts.names))
     document = log.pair if contexts.varies else log.pair * n_contexts + contexts.number
@@ -311,7 +312,7 @@ def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:
 
 
 def _scores(cells: _Cells, n_contexts: int, depth: int) -> tuple[FloatArray, FloatArray]:
-    """The orthogonal scores of groups of queries, a number for each cell; and the clicks of each context."""
+    """Return the orthogonal scores of groups of queries, one for each cell, and the clicks of each context."""
     from scipy.sparse import csr_matrix
 
     n, n_cells = int(cells.document.max()) + 1, n_contexts * depth
@@ -325,7 +326,7 @@ def _scores(cells: _Cells, n_contexts: int, depth: int) -> tuple[FloatArray, Flo
     scores = excess.reshape(-1, n_cells)
 
     def of_documents(of: FloatArray, columns: IntArray, width: int) -> Any:
-        return csr_matrix((of, (cells.document, columns)), shape=(n, width))  # repeated entries add up
+        return csr_matrix((of, (cells.document, columns)), shape=(n, width))  # duplicate entries add up
 
     by_position = of_documents(share, cells.position, depth)
     explained = -(of_documents(expected, cells.cell, n_cells).T @ by_position).toarray()
@@ -336,7 +337,7 @@ def _scores(cells: _Cells, n_contexts: int, depth: int) -> tuple[FloatArray, Flo
 
 
 def _examinations(cells: _Cells, n: int, depth: int) -> FloatArray:
-    """The θ that all contexts have where they do not differ."""
+    """Return the common θ of all contexts under the null hypothesis."""
     key, (shown, clicked) = sums_by(cells.document * np.int64(depth) + cells.position, cells.shown, cells.clicked)
     begins = np.searchsorted(key // depth, np.arange(n + 1))
     return relative_examinations(begins, (key % depth).astype(np.int32), shown, clicked, depth, _PRIOR_CLICKS)[0]

@@ -1,7 +1,7 @@
-"""Logs of events: what was shown and what was clicked stand apart, and are joined here.
+"""Logs of events: lists and clicks are separate records, which are joined here.
 
-A click belongs to the latest list of its search or session that shows the document; one that no list shows is counted
-in `ClickLog.dropped`, as is everything else that cannot be used.
+A click belongs to the latest list of its search or session that shows the document. Clicks without such a list are
+counted in `ClickLog.dropped`, like all other unusable records.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ UNSHOWN = "clicks on documents that no earlier list showed"
 def shown_at(
     lists: tuple[IntArray, IntArray, IntArray], clicks: tuple[IntArray, IntArray, IntArray], n_documents: int
 ) -> IntArray:
-    """Return for each click the impression that it is on, -1 if none; both are given as owner, document and time.
+    """Return the impression of each click, or -1; both are given as owner, document and time.
 
-    It is the latest one of the same owner and document that is not later; of several at one time the first.
+    It is the latest impression of the same owner and document that is not later than the click, and the first of
+    several at one time.
 
     >>> lists = (np.array([0, 0, 0]), np.array([5, 6, 5]), np.array([0, 0, 2]))
     >>> shown_at(lists, (np.array([0, 0, 1]), np.array([5, 5, 5]), np.array([1, 3, 9])), 7).tolist()
@@ -49,7 +50,7 @@ def shown_at(
 
 
 def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArray], n_documents: int) -> IntArray:
-    """Return for each event the first impression of its owner and document, -1 if none: `shown_at` without times.
+    """Return the first impression of the owner and document of each event, or -1.
 
     >>> lists = (np.array([0, 0, 1]), np.array([5, 6, 5]))
     >>> first_shown(lists, (np.array([1, 0, 1]), np.array([5, 5, 6])), 7).tolist()
@@ -60,7 +61,7 @@ def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArr
         return np.full(len(wanted), -1)
     order = None if (np.diff(shown) > 0).all() else np.argsort(shown, kind="stable")
     known = shown if order is None else shown[order]
-    by_key = np.argsort(wanted)  # neighbors are looked for where the last one was
+    by_key = np.argsort(wanted)  # sorted lookups use the cache better
     place = np.empty(len(wanted), dtype=np.int64)
     place[by_key] = np.searchsorted(known, wanted[by_key])
     place = np.minimum(place, len(known) - 1)
@@ -68,49 +69,49 @@ def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArr
 
 
 class Pieces:
-    """Columns that grow a strip at a time."""
+    """Columns that are collected in batches."""
 
     def __init__(self) -> None:
         self.parts: defaultdict[str, list[Any]] = defaultdict(list)
 
     def add(self, **values: Any) -> None:
-        """A strip of each column."""
+        """Add a batch of each column."""
         for name, column in values.items():
             self.parts[name].append(column)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the column has a strip."""
+        """Return whether the column has a batch."""
         return bool(self.parts.get(name))
 
     def text(self, name: str) -> list[Any]:
-        """The strips of a column of text."""
+        """Return the batches of a text column."""
         return self.parts.get(name) or [pa.array([], pa.string()).dictionary_encode()]
 
     def given_up_text(self, name: str) -> list[Any]:
-        """Return the strips of a column of text, which are not needed again."""
+        """Return the batches of a text column and release them."""
         strips = self.text(name)
         self.parts[name] = []
         return strips
 
     def array(self, name: str, kind: npt.DTypeLike) -> Array:
-        """A column of numbers."""
+        """Return a numeric column."""
         return np.concatenate([np.empty(0, kind), *self.parts.get(name, [])]).astype(kind, copy=False)
 
     def given_up(self, name: str, kind: npt.DTypeLike) -> Array:
-        """A column of numbers whose strips are not needed again: of ten million rows, each is 80 MB."""
+        """Return a numeric column and release its batches; ten million rows need 80 MB."""
         array = self.array(name, kind)
         self.parts[name] = []
         return array
 
 
 def present(ids: Array, number: IntArray) -> Numbered:
-    """Number only the ids that occur."""
+    """Factorize again, with only the ids that occur."""
     kept = numbered(number)
     return Numbered(ids[kept.ids], kept.number)
 
 
 class EventKinds:
-    """The kinds of events that count for anything, by number: clicks are 0."""
+    """The kinds of events that count, by index; clicks are 0."""
 
     def __init__(self, click: str | None, weights: Mapping[str, float | None], served: bool) -> None:
         self.click, self.weights, self.served = click, weights, served
@@ -119,7 +120,7 @@ class EventKinds:
         self.names = ["click", *others, *returned, *(["dwell"] if served else [])]
 
     def of(self, actions: Any) -> Any:
-        """The number of each action, null where it counts for nothing."""
+        """Return the index of the kind of each action; null if it does not count."""
         coded = actions.dictionary_encode()
         known = coded.dictionary.to_pylist()
         numbers = [self._number(name) for name in known]
@@ -134,7 +135,7 @@ class EventKinds:
 
 
 def seconds_in(times: Any, n: int) -> FloatArray:
-    """Times as seconds since 1970: milliseconds, or as ISO 8601 has them; NaN where there is none."""
+    """Return times as seconds since 1970, from milliseconds or ISO 8601; NaN if missing."""
     if times is None or pa.types.is_null(times.type):
         return np.full(n, np.nan)
     times = plain(times)
@@ -154,7 +155,7 @@ def seconds_in(times: Any, n: int) -> FloatArray:
 
 
 def amounts_in(values: Any, n: int, missing: Counter[str]) -> FloatArray:
-    """Return what events say that they were worth; NaN if they say nothing, or no number."""
+    """Return the values that events state; NaN without a number."""
     if values is None or pa.types.is_null(values.type):
         return np.full(n, np.nan)
     values = plain(values)
@@ -176,11 +177,11 @@ def _number(text: str | None) -> float:
 
 
 def numbered_together(name: str, *sides: Pieces) -> tuple[Array, list[IntArray]]:
-    """One numbering for columns of several tables, whose strips are not needed again."""
+    """Factorize columns of several tables with common codes, and release their batches."""
     parts = [side.given_up_text(name) for side in sides]
     all_of_it = numbered(pa.chunked_array([piece for part in parts for piece in part]))
     ends = np.cumsum([sum(map(len, part)) for part in parts])[:-1]
     number = all_of_it.number
     if len(all_of_it.ids) < 2**31:
-        number = number.astype(np.int32)  # half the memory, of columns of which several are held at once
+        number = number.astype(np.int32)  # several columns are held at once; this halves their memory
     return all_of_it.ids, np.split(number, ends)

@@ -1,4 +1,6 @@
-"""Click logs from tables, and back: which column is what, strips of rows become small integers, those become a log."""
+"""Reading click logs from tables, and writing them: columns get roles, batches of rows become integer codes, and
+these a log.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ _SERVICE_COLUMNS = (
     "propensity",
     "version",
 )  # columns of the logs that toprank writes
-_CONTEXT_COLUMNS = ("device", "surface", "module")  # kept too: the doctor examines them
+_CONTEXT_COLUMNS = ("device", "surface", "module")  # kept for the test of contexts
 _ROWS_PER_BATCH = 1 << 18
 
 
@@ -80,41 +82,40 @@ def read(
     first_position: int = 1,
     format: str | None = None,
 ) -> ClickLog:
-    """A click log from a file or frame with a row for each impression, or from files of events.
+    """Read a click log from a file or frame with one row per impression, or from files of events.
 
-    Where a column is not given, one with a usual name (in any case) is taken, ``query``, ``query_id``, ``qid`` …; two
-    candidates, or none for query, document, position or click, are an error. `False` says that there is none. Where the
-    column of documents holds lists, a row is a session: clicks are lists as long, and positions count from 1 unless
-    they are lists too.
+    Columns that are not named are found by usual names in any case: ``query``, ``query_id``, ``qid`` … Several
+    candidates raise an error, and so does a missing column of queries, documents, positions or clicks. `False` means
+    that there is no such column. If the column of documents holds lists, each row is a session: clicks are lists of the
+    same length, and positions count from 1 unless they are lists, too.
 
     Args:
         source: a file (Parquet, Arrow, CSV or TSV, JSON lines; text may be compressed), a folder of Parquet files, a
-            list of files that make one log, a pandas or polars frame, an Arrow table; a pair of files or frames
-            ``ubi_queries`` and ``ubi_events`` of OpenSearch's User Behavior Insights; the folder that ``toprank serve``
-            logs to, of one replica or several; a file in Yandex' format
-            (``session⇥time⇥Q⇥query⇥region⇥urls …`` and ``session⇥time⇥C⇥url``).
-        query: column of queries, ids or words.
+            list of files of one log, a pandas or polars frame, or an Arrow table; a pair of files or frames
+            ``ubi_queries`` and ``ubi_events`` of OpenSearch's User Behavior Insights; the log folder of ``toprank
+            serve``, of one or several replicas; or a file in Yandex' format (``session⇥time⇥Q⇥query⇥region⇥urls …`` and
+            ``session⇥time⇥C⇥url``).
+        query: column of queries, as ids or text.
         document: column of documents.
-        position: column of positions, down to 10,000.
-        click: column of clicks, truth values or how many; with UBI the name of the action that counts as one.
-        session: column that tells lists of results apart; without one, rows stand in the order of the log, and a list
-            ends where the query changes or the position does not rise.
-        dwell: column of the time that a click lasted.
+        position: column of positions, up to 10,000.
+        click: column of clicks, as truth values or counts; with UBI the name of the action that counts as a click.
+        session: column that identifies lists of results. Without one, rows must be in the order of the log, and a list
+            ends where the query changes or the position does not increase.
+        dwell: column of dwell times of clicks.
         time: column of times.
         user: column of users.
-        value: column of what each impression brought, such as money; where a cell is empty it brought nothing.
-        values: of logs of events, what each kind counts, such as ``"click=1,cart=5,purchase=value"``: a number, or
-            ``value`` for what the event says that it was worth. Their sum is the column ``value``. A return takes away
-            what its purchase counted. Of the log of a service, what was bought counts unless this says otherwise.
-        metadata: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
-            ``share``, ``propensity`` and ``version`` are kept in any case, and so are ``device``, ``surface`` and
-            ``module``. Of the log of a service,
-            features that it was configured to write, and ``score``.
-        first_position: the number of the first position, 1 or 0.
-        format: parquet, arrow, csv, jsonl or yandex, where neither content nor name tells.
+        value: column of the value of each impression, such as money; empty cells are 0.
+        values: value of each kind of event, for logs of events, such as ``"click=1,cart=5,purchase=value"``: a number,
+            or ``value`` for the value that the event states. Their sum is the column ``value``, and a return subtracts
+            the value of its purchase. Default: purchases count in logs of a service.
+        metadata: further columns to keep. ``ranker``, ``explored``, ``team``, ``arm``, ``share``, ``propensity``,
+            ``version``, ``device``, ``surface`` and ``module`` are always kept. For the log of a service: logged
+            features, and ``score``.
+        first_position: number of the first position, 1 or 0.
+        format: parquet, arrow, csv, jsonl or yandex. Default: detected from content and name.
 
     Returns:
-        the log. What could not become an impression or a click is counted in `ClickLog.dropped`.
+        the log; rows and events that could not be used are counted in `ClickLog.dropped`.
 
     >>> import pyarrow as pa
     >>> frame = pa.table({"qid": ["a", "a"], "url": ["x", "y"], "rank": [1, 2], "clicked": [False, True]})
@@ -122,18 +123,18 @@ def read(
     ClickLog(1 sessions, 2 impressions, 1 clicks, 1 queries, 2 documents)
     """
     if first_position not in (0, 1):
-        raise DataError(f"first_position is the number of the first position, 0 or 1, not {first_position!r}.")
+        raise DataError(f"first_position must be 0 or 1, not {first_position!r}.")
     choices: dict[str, Choice] = dict(zip(
         USUAL_NAMES, (query, document, position, click, session, dwell, time, user, value), strict=True
     ))  # fmt: skip
     metadata = (metadata,) if isinstance(metadata, str) else tuple(metadata)
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
-        raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
+        raise DataError("source is empty; pass a file, a frame, or a list of them.")
     if not all(isinstance(source, str | os.PathLike) for source in sources):
         tables = [table for source in sources for table in opened(source, format)]
         return _read_tables(tables, choices, metadata, first_position, values)
-    with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
+    with as_plain_files(sources) as files:  # pipes are read once, but formats are detected by content
         if all(kind_of(file, format) == "yandex" for file in files):
             from toprank.clicks.yandex import read_yandex
 
@@ -162,7 +163,7 @@ def _read_tables(
 
 
 def _refuse_columns(format: str, choices: Mapping[str, Choice], metadata: Sequence[str]) -> None:
-    """Refuse a choice of columns for a format that fixes them."""
+    """Raise an error if columns are named for a format that fixes them."""
     named = [role for role, choice in choices.items() if choice is not None]
     leave_out = Remedy("{metadata}.", "{context}.", metadata=..., context=...)
     if named or metadata:
@@ -175,10 +176,10 @@ def _refuse_columns(format: str, choices: Mapping[str, Choice], metadata: Sequen
 def _refuse_values(values: Any) -> None:
     if values is not None:
         raise DataError(
-            "values say what each kind of event is worth, but this log is a table of impressions.",
+            "values gives the value of each kind of event, but this log is a table of impressions.",
             remedy=Remedy(
                 "Name the column that holds the value of each impression: {value}.",
-                "Leave out {values}: clicks are what it teaches.",
+                "Omit {values} to learn from clicks.",
                 value="COLUMN",
                 values=...,
             ),
@@ -186,7 +187,7 @@ def _refuse_values(values: Any) -> None:
 
 
 class _Strips:
-    """The columns of tables that are one log, collected a strip of rows at a time."""
+    """Columns of the tables of one log, collected in batches of rows."""
 
     def __init__(
         self, tables: Sequence[LogRows], choices: Mapping[str, Choice], metadata: Sequence[str], first_position: int
@@ -211,10 +212,10 @@ class _Strips:
             role: name for role, name in self._roles.items() if role in ("dwell", "time", "user", "value")
         }
         self._pieces: dict[str, list[Any]] = {role: [] for role in (*_ID_ROLES, "position", "click", *self._columns)}
-        self._n = self._empty = 0  # rows, and lists without a document
+        self._n = self._empty = 0  # rows, and empty lists
 
     def log(self) -> ClickLog:
-        """All rows as a log."""
+        """Return all rows as a log."""
         used = list(dict.fromkeys([*self._roles.values(), *self._columns.values()]))
         texts = [self._roles[role] for role in (*_ID_ROLES, "user") if role in self._roles]
         for table in self._tables:
@@ -222,7 +223,7 @@ class _Strips:
             with table.about():
                 absent = [name for name in used if name not in table.schema.names]
                 if absent:
-                    raise DataError(f"There is no column '{absent[0]}', which the first table has.")
+                    raise DataError(f"Column '{absent[0]}' of the first table is missing here.")
                 for batch in table.batches(used, texts):
                     self._take(batch, row)
                     row += batch.num_rows
@@ -241,7 +242,7 @@ class _Strips:
         self._n += batch.num_rows
 
         def cells(role: str) -> tuple[Any, str, str]:
-            """Return the cells of a role, none of them empty, with the names of column and role."""
+            """Return the cells of a role, with the names of column and role; raise an error for empty cells."""
             values, name = plain(columns[role]), self._roles.get(role, role)
             refuse_nulls(values, name, role, row_of)
             return values, name, role
@@ -265,7 +266,7 @@ class _Strips:
         ids: dict[str, Numbered] = {}
         for role in _ID_ROLES:
             if self._pieces[role]:
-                written = from_text and role != "document"  # whose ids are text in data, too
+                written = from_text and role != "document"  # document ids are text in data, too
                 ids[role] = numbered(pa.chunked_array(_alike(self._pieces[role])), from_text=written)
                 self._pieces[role] = []
         columns = {name: _values(_whole(name, self._pieces.pop(name)), from_text) for name in self._columns}
@@ -278,7 +279,7 @@ class _Strips:
 
 
 def _roles(names: Sequence[str], choices: Mapping[str, Choice], metadata: Sequence[str]) -> dict[str, str]:
-    """Which column plays which role."""
+    """Assign columns to roles."""
     taken = {choice for choice in choices.values() if choice} | set(metadata)
     roles: dict[str, str] = {}
     for role, choice in choices.items():
@@ -292,7 +293,7 @@ def _roles(names: Sequence[str], choices: Mapping[str, Choice], metadata: Sequen
         matches = [name for name in free if name.lower() in USUAL_NAMES[role]]
         if len(matches) > 1:
             candidates = ", ".join(f"'{name}'" for name in matches)
-            say = Remedy(f"Say which with {{{role}}}.", "Leave all but one out of the file.", **{role: "COLUMN"})
+            say = Remedy(f"Choose one with {{{role}}}.", "Keep only one of them in the file.", **{role: "COLUMN"})
             raise DataError(f"Several columns could be the {role}: {candidates}.", remedy=say)
         if matches:
             roles[role] = matches[0]
@@ -300,20 +301,20 @@ def _roles(names: Sequence[str], choices: Mapping[str, Choice], metadata: Sequen
             raise _no_column(role, names)
     repeated = [name for name in roles.values() if list(roles.values()).count(name) > 1]
     if repeated:
-        raise DataError(f"Column '{repeated[0]}' is asked to play two roles; give each role a column of its own.")
+        raise DataError(f"Column '{repeated[0]}' is assigned to two roles; assign a separate column to each role.")
     return roles
 
 
 def _no_column(role: str, names: Sequence[str]) -> DataError:
     for sign, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if len(names) == 1 and sign in names[0]:
-            return DataError(f"The columns seem to be separated by {word}: .csv takes commas, and .tsv tabs.")
+            return DataError(f"The columns seem to be separated by {word}; use commas in .csv and tabs in .tsv.")
     give = Remedy(f"Give {{{role}}}.", f"Call the one that holds it '{role}'.", **{role: "COLUMN"})
     return DataError(f"No column looks like the {role}. The columns are: {in_short(names)}.", remedy=give)
 
 
 def _alike(pieces: list[Any]) -> list[Any]:
-    """Pieces of one type, so that they are one column; files may differ in how they number categories."""
+    """Convert chunks to one type, because files can differ in their categories."""
     kinds = {piece.type.value_type for piece in pieces}
     inside = kinds.pop() if len(kinds) == 1 else pa.string()
     wanted = pa.dictionary(pa.int32(), inside)
@@ -321,7 +322,7 @@ def _alike(pieces: list[Any]) -> list[Any]:
 
 
 def _whole(name: str, pieces: list[Any]) -> Any:
-    """Pieces of a column that is kept, as one; files of one log may hold whole numbers here and others there."""
+    """Concatenate the chunks of a kept column, whose type may differ between files."""
     if pa.types.is_dictionary(pieces[0].type):
         pieces = _alike(pieces)
     try:
@@ -331,7 +332,7 @@ def _whole(name: str, pieces: list[Any]) -> Any:
 
 
 def _values(column: Any, from_text: bool) -> Array:
-    """A column that is kept as it is; of text, every word once."""
+    """Return a kept column; equal texts share one object."""
     if not pa.types.is_dictionary(column.type):
         if column.null_count and pa.types.is_integer(column.type):
             column = column.cast(pa.float64())
@@ -353,10 +354,10 @@ def _values(column: Any, from_text: bool) -> Array:
 
 
 def write(log: ClickLog, path: PathLike) -> None:
-    """Write a log as Parquet, Arrow or CSV by the suffix of `path`, whole or not at all.
+    """Write a log as Parquet, Arrow or CSV, by the suffix of `path`; the file is written completely or not at all.
 
-    `read` gives the same sessions; further columns than it keeps by itself are named in `metadata`. Weights by age are
-    not written, and what was left out when the log was made is not either.
+    `read` restores the same sessions. Name columns that it does not keep by default in `metadata`. Weights by age and
+    the counts of dropped rows are not written.
 
     >>> import tempfile
     >>> log = ClickLog.from_columns(["a", "a"], ["x", "y"], [1, 2], [0, 1])
@@ -369,24 +370,26 @@ def write(log: ClickLog, path: PathLike) -> None:
         raise DataError(f"write takes a ClickLog, not a {type(log).__name__}.")
     kind = written_as(path)
     if log.n_impressions == 0:
-        raise DataError("The log has no impressions; there is nothing to write.")
+        raise DataError("The log has no impressions to write.")
     taken = {"session", "query", "document", "position", "click"} & set(log.columns)
     if taken:
-        raise DataError(f"The log carries a column '{min(taken)}', which is what a column of the file is called.")
+        raise DataError(
+            f"The log has a further column '{min(taken)}', the name of a standard column of the file; rename it."
+        )
     strip = _strips_of(log)
     write_batches(path, kind, strip(0).schema, map(strip, range(0, log.n_impressions, _ROWS_PER_BATCH)))
 
 
 def written_as(path: PathLike) -> str:
-    """Return the format that a log is written in, by the name of its file."""
+    """Return the format for a file name."""
     kind = promised_format(path)
     if kind not in ("parquet", "arrow", "csv"):
-        raise DataError(f"{path}: name it .parquet, .arrow or .csv (.csv.gz); the name tells how a log is written.")
+        raise DataError(f"{path}: the suffix must be .parquet, .arrow, .csv or .csv.gz.")
     return kind
 
 
 def _strips_of(log: ClickLog) -> Callable[[int], Any]:
-    """Return a function from the first row of a strip to its impressions, as a record batch."""
+    """Return a function from the first row of a batch to its impressions, as a record batch."""
     ids_of_roles = zip(_ID_ROLES, (log.qids, log.document_ids, log.session_names), strict=True)
     ids = {name: _as_arrow(name, column) for name, column in ids_of_roles}
     further = {name: _as_arrow(name, values) for name, values in log.columns.items()}
@@ -398,7 +401,7 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
         columns = {name: ids[name].take(pa.array(place)) for name, place in places.items()}
         columns |= {"position": pa.array(log.position[rows]), "click": pa.array(log.clicks[rows])}
         columns |= {name: values.slice(start, _ROWS_PER_BATCH) for name, values in further.items()}
-        (batch,) = pa.table(columns).combine_chunks().to_batches()  # of many words Arrow makes several arrays
+        (batch,) = pa.table(columns).combine_chunks().to_batches()  # Arrow splits long text columns
         return batch
 
     return strip

@@ -1,7 +1,8 @@
-"""Findings in a click log: sentences, each with counts and a remedy.
+"""Findings in a click log: sentences with counts and remedies.
 
-Nothing is dropped here. What reading could not use was counted then (`ClickLog.dropped`) and is reported again; what
-models refuse (several documents at one position) is a problem; everything else is for the reader to judge.
+Nothing is dropped here. Rows that could not be read were counted then (`ClickLog.dropped`) and are reported again.
+Sessions that models refuse, with several documents at one position, are problems; all other findings are warnings or
+notes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from toprank.doctor.findings import Finding, Severity, about_some, agreeing, exa
 from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 
 Mask = npt.NDArray[np.bool_]
-_MIN_SUSPICIOUS_CLICKS = 5  # of a session or user that is suspected
+_MIN_SUSPICIOUS_CLICKS = 5  # fewer clicks of a session or user are never suspicious
 _MAX_CHANCE_PROBABILITY = 1e-6
-_MIN_LISTS_ENDING_ALIKE = 20  # lists that end alike by design and not by chance
+_MIN_LISTS_ENDING_ALIKE = 20  # fewer lists may end with a click by chance
 _SESSIONS_PER_WRONG_DATE, _MAX_GAP_SECONDS = (
     1000,
     86_400.0,
-)  # one session in so many may be dated wrong; and a log may pause for a day
+)  # tolerated rate of wrong dates, and tolerated pause
 
 
 def of_log(log: ClickLog, context: Context | None, seed: int) -> Iterator[Finding]:
@@ -57,24 +58,27 @@ def _members(numbers: IntArray, n: int) -> Mask:
     return np.bincount(numbers, minlength=n) > 0
 
 
-_RETURNS = "Look at what writes returns: each must say how much comes back, as a number above 0."
+_RETURNS = "Check the source of returns: each must state the returned value, as a number above 0."
 _WORDS_OF_KINDS = {
     DUPLICATE_IMPRESSIONS: (
         "repeated-impressions",
-        "They count once, as clicked if any copy was. Find out why they are logged twice.",
+        "They count once, as clicked if any copy was. Check why they are logged twice.",
     ),
     UNSHOWN: (
         "impossible-clicks",
-        "These clicks are not counted: check that lists are logged whole, and before their clicks.",
+        "These clicks are ignored. Check that lists are logged completely, and before their clicks.",
     ),
-    TRUNCATED_LINES: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
-    AGAIN: ("repeated-events", "Where an event may happen twice, give each an id."),
-    EARLY: ("clocks", "Events are joined to lists by ids alone, so nothing is lost; synchronize the clocks."),
+    TRUNCATED_LINES: (
+        "truncated-lines",
+        "Each was the last line of its file and is dropped; no other line is affected.",
+    ),
+    AGAIN: ("repeated-events", "If an event can happen twice, give each an id."),
+    EARLY: ("clocks", "Events are joined to lists by id, so none is lost. Synchronize the clocks."),
     UNVALUED: ("returns", _RETURNS),
     OVERRETURNED: ("returns", _RETURNS),
-    UNCLICKED: ("unclicked-values", "A value is expected to follow a click: look for clicks that are not logged."),
+    UNCLICKED: ("unclicked-values", "Values should follow clicks. Check for clicks that are not logged."),
 }
-_OTHERWISE = ("left-out", "They are left out; if there are many, look at what writes the log.")
+_OTHERWISE = ("dropped-records", "They are dropped. If there are many, check the source of the log.")
 
 
 def _of_reading(log: ClickLog) -> Iterator[Finding]:
@@ -84,56 +88,56 @@ def _of_reading(log: ClickLog) -> Iterator[Finding]:
 
 
 def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
-    """Positions that are doubled or missing, and documents that are repeated."""
+    """Report duplicate or missing positions, and repeated documents."""
     if not told_apart:
         yield from _some_sessions(
             log, log.has_duplicate_positions, "duplicate-positions", "problem",
             "has|have several documents at one position",
-            join_parts("Models refuse them:", DROP_DUPLICATE_POSITIONS),
+            join_parts("Click models do not accept them:", DROP_DUPLICATE_POSITIONS),
         )  # fmt: skip
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
     yield from _some_sessions(
         log, _members(log.session[jump], log.n_sessions), "gaps", "warning", "has|have gaps between positions",
-        "Positions are kept as they are; click models assume that nothing was shown in the gaps.",
+        "Positions are unchanged; click models assume that the gaps showed nothing.",
     )  # fmt: skip
     yield from _some_sessions(
         log, log.position[log.offsets[:-1]] > 1, "late-start", "warning", "begins|begin below the first position",
-        "These are later pages, or lists logged in part; cascade models assume that their first document was looked "
-        "at.",
+        "These are later pages, or incompletely logged lists; chain models assume that users examined their first "
+        "document.",
     )  # fmt: skip
     key = np.sort(log.session * np.int64(log.n_pairs) + log.pair)
     repeated = key[1:][np.diff(key) == 0] // log.n_pairs
     yield from _some_sessions(
         log, _members(repeated, log.n_sessions), "repeated-documents", "warning",
         "shows|show a document at several positions",
-        "Each counts as an impression of its own; no model knows that the user has seen it above.",
+        "Each counts as a separate impression; models ignore that the user has seen the document above.",
     )  # fmt: skip
 
 
 def _of_clicks(log: ClickLog) -> Iterator[Finding]:
-    """Too few, too many, or without anything that could have been clicked."""
+    """Report too few or too many clicks, and clicks without impressions."""
     total = int(log.clicks.sum())
     if total == 0:
         yield Finding(
-            "no-clicks", "problem", "Nothing was clicked.", log.n_impressions, (),
-            "Check that the right column was read as the click; nothing can be learned without clicks.",
+            "no-clicks", "problem", "The log has no clicks.", log.n_impressions, (),
+            "Check which column was read as the click.",
         )  # fmt: skip
         return
     if total == log.n_impressions:
         yield Finding(
-            "only-clicks", "problem", "Everything that was shown was clicked.", total, (),
-            "Also log what was shown and not clicked; without it no click rate can be known.",
+            "only-clicks", "problem", "Every impression was clicked.", total, (),
+            "Also log impressions without a click; click rates are unknown without them.",
         )  # fmt: skip
         return
     yield from about_some(
         "sessions-without-clicks", "note", int((log.session_clicks == 0).sum()), log.n_sessions,
         "session|sessions is|are without a click", (),
-        "Keep them: a list that nobody clicks says as much as one that is clicked.",
+        "Keep them: lists without clicks are as informative as lists with clicks.",
     )  # fmt: skip
     yield from _some_sessions(
         log, log.session_clicks > 1, "several-clicks", "note", "has|have several clicks",
-        "The cascade model allows one click per list and ends the list there; use a model that allows several.",
+        "The cascade model allows one click per list; use a model that allows several.",
     )  # fmt: skip
     if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
         with np.errstate(invalid="ignore"):
@@ -146,37 +150,38 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
 
 
 def click_rates(log: ClickLog) -> FloatArray:
-    """Return the rate of clicks of each position; there is none at 0."""
+    """Return the click rate of each position; the entry of position 0 is empty."""
     return sums(log.position, log.clicks, log.depth + 1) / np.maximum(sums(log.position, None, log.depth + 1), 1)
 
 
 def _one_sided(log: ClickLog) -> Iterator[Finding]:
-    """Logs that tell of clicked lists alone, or of lists down to their clicks."""
+    """Report logs of clicked lists only, or of lists only down to their clicks."""
     clicked = log.session_clicks > 0
     if log.clicks.all() or not clicked.any():
         return
     with np.errstate(divide="ignore"):
         unclicked = np.exp(sums(log.session, np.log1p(-click_rates(log))[log.position], log.n_sessions))
     if clicked.all() and unclicked.sum() > -np.log(_MAX_CHANCE_PROBABILITY):
-        sentence = f"Every session has a click, where {unclicked.sum():,.0f} without one would be expected."
+        sentence = f"Every session has a click, although {unclicked.sum():,.0f} without one would be expected."
         yield Finding(
             "clicked-sessions-alone", "warning", sentence, log.n_sessions, (),
-            "Also log lists that nobody clicked; without them all click rates are too high.",
+            "Also log lists without clicks; all click rates are too high without them.",
         )  # fmt: skip
     count = int(clicked.sum())
     if log.depth > 1 and count >= _MIN_LISTS_ENDING_ALIKE and log.clicks[log.offsets[1:] - 1][clicked].all():
         yield Finding(
             "cut-lists", "warning", f"All {count:,} lists with a click end with a click.", count, (),
-            "Also log what stood below the last click: users may have looked at it without clicking.",
+            "Also log the documents below the last click, which users may have examined without clicking.",
         )  # fmt: skip
 
 
 def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
-    """Return which of n sessions or users click more than people do; `group` says whose each impression is.
+    """Return which of n sessions or users click implausibly often; `group` holds the session or user of each
+    impression.
 
-    Those with 5 clicks or more that would happen to fewer than one in a million by Hoeffding's bound,
-    exp(-n KL(clicks / n, p)), if every impression were clicked independently at twice the rate of its position (p is
-    the mean of these; n the number of impressions).
+    A member is returned if it has at least 5 clicks, and so many would have a probability below one in a million if
+    every impression were clicked independently at twice the rate of its position. The probability is Hoeffding's bound
+    exp(-n KL(clicks / n, p)), with the number n of impressions and the mean p of the doubled rates.
     """
     expected = np.minimum(2 * click_rates(log), 1 - 1e-9)[log.position]
     shown, clicked = sums(group, None, n), sums(group, log.clicks, n)
@@ -193,13 +198,13 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
     if log.clicks.all() or not log.clicks.any():
         return
     rule = "clicks|click more than one user in a million would at twice the log's click rates"
-    remedy = "Look at them, and leave out robots and tests."
+    remedy = "Check them, and drop robots and tests."
     which = unlikely(log, log.session, log.n_sessions)
     yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
     if "user" in log.columns:
         column = log.columns["user"]
         users = numbered(column[known := filled(column)])
-        group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
+        group = np.full(log.n_impressions, len(users.ids))  # rows without a user
         group[known] = users.number
         which = unlikely(log, group, len(users.ids) + 1)[:-1]
         yield from about_some(
@@ -209,7 +214,7 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
 
 
 def _of_versions(log: ClickLog) -> Iterator[Finding]:
-    """Models that were replaced within the log; both of an interleaved list are one version here."""
+    """Report models that were replaced within the log; the two models of an interleaved list count as one version."""
     if "version" not in log.columns:
         return
     column = log.columns["version"][log.offsets[:-1]]
@@ -230,19 +235,19 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
 
 
 def _of_times(log: ClickLog) -> Iterator[Finding]:
-    """Sessions without a time, far ahead of all others, or earlier than the one before them."""
+    """Report sessions without a time, far ahead of all others, or earlier than the previous one."""
     if "time" not in log.columns:
         return
     try:
         times = seconds_of(log, "time")
     except DataError as problem:
-        remedy = "Sessions are weighed by their age, and the latest held out, by this column."
+        remedy = "Recency weights and held-out sessions depend on this column."
         yield Finding("times", "warning", str(problem), log.n_sessions, (), remedy)
         return
     dated = np.isfinite(times)
     yield from _some_sessions(
         log, ~dated, "times", "warning", "has|have no time",
-        "Commands and methods that go by time refuse them: leave them out, or give them a time.",
+        "Recency weights need a time for each session: drop them, or add times.",
     )  # fmt: skip
     order = np.sort(times[dated])
     most = len(order) // _SESSIONS_PER_WRONG_DATE
@@ -253,19 +258,19 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
             yield from _some_sessions(
                 log, dated & (times >= border), "clocks", "warning",
                 f"is|are dated {moment(float(border))} or later, far ahead of all others",
-                "A clock was probably wrong: leave them out, otherwise all others count as old wherever age matters.",
+                "A clock was probably wrong. Drop them, or recency weights treat all others as old.",
             )  # fmt: skip
     if log.session_ids is None:
         yield from _some_sessions(
             log, np.append(False, np.diff(times) < 0), "clocks", "note",
             "is|are earlier than the one before in the log",
-            "A clock went back, or the log is not in order of time. This does no harm: whatever goes by time uses the "
+            "A clock was set back, or the log is not sorted by time. This does no harm, because times come from the "
             "column.",
         )  # fmt: skip
 
 
 def of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
-    """Find documents of the log that have no row in the data."""
+    """Report documents of the log without a row in the data."""
     shown = np.bincount(log.pair, minlength=log.n_pairs) > 0
     missing = shown & (log.rows(data) < 0)
     queries = log.qids[log.pair_query[missing]][:10].tolist()
@@ -275,11 +280,11 @@ def of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
     return about_some(
         "no-features", "warning", int(missing.sum()), int(shown.sum()),
         f"document|documents of the log has|have no row in the data, {lost:,} impressions of them", examples,
-        "Nothing can be learned from them; check that queries and documents have the same ids on both sides.",
+        "They are ignored in training. Check that queries and documents have the same ids in both.",
     )  # fmt: skip
 
 
-# ---- contexts: columns that change propensities, and modules whose positions are mixed up ----
+# ---- contexts: columns that change propensities, and modules logged as one list ----
 
 _NO_CONTEXTS = frozenset({
     "ranker", "explored", "time", "dwell", "user", "value", "team", "arm", "share", "propensity", "version", "score",
@@ -289,7 +294,7 @@ _FAMILYWISE_LEVEL = 0.01  # of the test over all columns
 
 
 def _of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterator[Finding]:
-    """What columns of the log say of where documents stood, or the one that is asked for."""
+    """Report columns of the log that change the propensities, or the requested one."""
     if not log.clicks.any():
         return
     columns = [column for column in log.columns if column not in _NO_CONTEXTS] if context is None else [context]
@@ -301,12 +306,12 @@ def _of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Itera
         if difference.is_known and difference.p <= _FAMILYWISE_LEVEL / len(examined):
             yield Finding(
                 "contexts", "warning", changes_looks(contexts.called, difference.p), len(contexts.names),
-                examples_of(contexts.names), join_parts("A single curve would mislead there:", _give(contexts)),
+                examples_of(contexts.names), join_parts("A single curve would be biased:", _give(contexts)),
             )  # fmt: skip
 
 
 def _contexts(log: ClickLog, column: Context, asked: bool) -> Contexts | None:
-    """The contexts of a column; None where it is none, unless it was asked for."""
+    """Return the contexts of a column; None if it has none, unless it was requested."""
     try:
         contexts = contexts_of(log, column)
     except (DataError, UnknownNameError):
@@ -317,7 +322,7 @@ def _contexts(log: ClickLog, column: Context, asked: bool) -> Contexts | None:
 
 
 def _told_apart(log: ClickLog, contexts: Contexts) -> bool:
-    """Whether documents at one position of a session stood in different contexts, wherever there are several."""
+    """Return whether documents at one position of a session always belong to different contexts."""
     several = np.int64(len(contexts.names))
     place = log.session * np.int64(log.depth) + log.position - 1
     return (
@@ -327,12 +332,12 @@ def _told_apart(log: ClickLog, contexts: Contexts) -> bool:
 
 
 def _mixed(log: ClickLog, contexts: Contexts) -> Iterator[Finding]:
-    """Modules that count from 1 each, told as positions of one list."""
+    """Warn if modules that each number positions from 1 were logged as one list."""
     if not contexts.varies or not _told_apart(log, contexts):
         return
     count = int(log.has_duplicate_positions.sum())
     sentence = (
-        f"In {count:,} of {log.n_sessions:,} sessions several documents stand at one position, one for each "
+        f"In {count:,} of {log.n_sessions:,} sessions several documents have one position, one for each "
         f"{contexts.called}: positions start over in each, so they are not positions of one list."
     )
     remedy = join_parts("The same position is a different place in each:", _give(contexts))

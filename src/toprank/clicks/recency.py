@@ -1,13 +1,13 @@
-"""What is recent counts more: sessions weighed by their age, and the latest of them held out.
+"""Recency weights: sessions are weighted by age, and the latest can be held out.
 
-A session counts 2^(-age / half_life), its age being how long it was before the newest of the log; a window leaves out
-what is older. What is estimated with such weights is what holds for a session that is drawn from the log with these
-chances: the worth of a document is the mean of what it was worth when it was shown, and queries count by the weights of
-their sessions. Where nothing changes over time that is the same as without weights, with a larger variance; where
-something does, it is a mean over the last while, 1.44 half-lives old if sessions come evenly. It predicts nothing.
+A session has the weight 2^(-age / half_life), where the age is the time until the newest session of the log; a window
+drops older sessions. A weighted estimate describes sessions drawn from the log with these weights: the relevance of a
+document is its mean relevance when it was shown, and queries count by the weights of their sessions. If nothing changes
+over time, weights only increase the variance. Otherwise the estimate is a mean over the recent past, 1.44 half-lives
+old if sessions are evenly spaced. It is not a forecast.
 
-Sessions are in the order of their times, wherever they stand in a file. A clock that was set back makes sessions older
-than they are, which costs them weight; one far ahead of all others would take all weight from these, and is refused.
+Sessions are ordered by time, whatever their order in the file. A clock that is slow makes sessions older and reduces
+their weight. A session far ahead of all others would reduce the weights of these to nothing, and raises an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.significance import effective_sample_size
 
 Span = float | str | timedelta | np.timedelta64
-"""A length of time: seconds, or text such as ``14d`` and ``36h``."""
+"""A duration: a number of seconds, or text such as ``14d`` and ``36h``."""
 _SECONDS_PER_UNIT = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _UNIT_NAMES = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
 _DURATION_PATTERN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]?)\s*", re.IGNORECASE)
@@ -38,16 +38,14 @@ _TIME_UNITS = (
     (1e14, 1e6),
     (1e11, 1e3),
 )  # seconds since 1970 reach 1e11 in the year 5138, milliseconds in 1973
-_MIN_WEIGHT = 2.0**-50  # beside a session of today such a one is lost in the rounding of any sum: fifty half-lives
-_MIN_EFFECTIVE_SESSIONS = 30  # sessions, of which any one may count for much
-_LONGER_REMEDY = "Leave that session out if its clock was wrong, or take a longer"
-_MAX_WEIGHT_SHARE = (
-    0.1  # of all weight: a session that has more is ahead of all others, or everything is older than can count
-)
+_MIN_WEIGHT = 2.0**-50  # fifty half-lives; smaller weights vanish in rounding
+_MIN_EFFECTIVE_SESSIONS = 30  # fewer sessions give too much influence to each
+_LONGER_REMEDY = "Drop that session if its clock was wrong, or choose a longer"
+_MAX_WEIGHT_SHARE = 0.1  # of the total weight, for a single session
 
 
 def span_of(span: Span, name: str) -> float:
-    """A length of time in seconds; `name` is the argument's.
+    """Return a duration in seconds; `name` is the name of the argument, for messages.
 
     >>> span_of("14d", "half_life"), span_of("1.5h", "window"), span_of(60, "window")
     (1209600.0, 5400.0, 60.0)
@@ -73,7 +71,7 @@ def span_of(span: Span, name: str) -> float:
 
 
 def _words(seconds: float) -> str:
-    """A span in words, in the largest unit that it has at least twice, or once exactly."""
+    """Format a duration in the largest unit that it contains at least twice, or exactly once."""
     for unit, size in _SECONDS_PER_UNIT.items():
         if unit != "w" and (seconds >= 2 * size or seconds == size or unit == "s"):
             count = seconds / size
@@ -83,7 +81,7 @@ def _words(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time of a log as a date.
+    """Format a time of a log as a date.
 
     >>> moment(1_800_000_000)
     '2027-01-15 08:00 UTC'
@@ -95,10 +93,10 @@ def moment(seconds: float) -> str:
 
 
 def times_of(log: ClickLog, by: str = "time") -> FloatArray:
-    """When each session was, in seconds: the time of its first impression, of a column of the log.
+    """Return the time of each session in seconds, from its first impression.
 
-    Numbers are seconds since 1970, or milli-, micro- or nanoseconds where they are as large as these; text is ISO 8601;
-    what says no zone is UTC.
+    Numbers are seconds since 1970, or milliseconds, microseconds or nanoseconds, by their size. Text is ISO 8601, in
+    UTC without a time zone.
 
     >>> log = ClickLog.from_columns(["a", "b"], ["x", "y"], [1, 1], [0, 1], time=["1970-01-01T00:01", "1970-01-02"])
     >>> times_of(log).tolist()
@@ -124,7 +122,7 @@ def times_of(log: ClickLog, by: str = "time") -> FloatArray:
 
 
 def seconds_of(log: ClickLog, by: str) -> FloatArray:
-    """`times_of`, with NaN where a session has no time."""
+    """Return the times of `times_of`, with NaN for sessions without a time."""
     column = np.asarray(log.columns[by])[log.offsets[:-1]]
     if column.dtype.kind in "OU":
         column = _parsed(column, by)
@@ -139,7 +137,7 @@ def seconds_of(log: ClickLog, by: str) -> FloatArray:
 
 
 def _parsed(column: Array, by: str) -> Array:
-    """Text or objects as numbers, or as dates, of which some may say their zone and others not."""
+    """Parse text or objects as numbers or dates; dates with and without time zones can be mixed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -171,7 +169,7 @@ def _parsed(column: Array, by: str) -> Array:
 
 
 def weights_by_age(times: FloatArray, half_life: Span | None = None, window: Span | None = None) -> FloatArray:
-    """Return how much sessions of these times count: 2^(-age / half_life), and 0 outside of the window.
+    """Return the weights of sessions with these times: 2^(-age / half_life), and 0 outside of the window.
 
     >>> times = np.array([0.0, 60.0, 120.0])
     >>> weights_by_age(times, half_life="1m", window="2m").tolist()
@@ -215,16 +213,16 @@ def _ahead(times: FloatArray) -> str:
 
 @dataclass(frozen=True)
 class Recency:
-    """How sessions were weighed by their age.
+    """The weights of sessions by age.
 
     Attributes:
-        half_life: seconds after which a session counts half; None: none counts less for its age.
-        window: seconds before the newest session from which sessions count; None: all do.
+        half_life: age in seconds at which a session counts half, or None without decay.
+        window: maximum age in seconds, or None without a limit.
         sessions: number of sessions that count.
         of: number of sessions in the log.
-        effective: number of sessions of equal weight that would tell as much.
-        newest: the time of the newest, in seconds since 1970.
-        mean_age: the mean of the ages, weighted, in seconds.
+        effective: effective number of sessions.
+        newest: time of the newest session, in seconds since 1970.
+        mean_age: weighted mean age, in seconds.
     """
 
     half_life: float | None
@@ -248,12 +246,12 @@ class Recency:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the JSON form."""
         return asdict(self) | {"summary": str(self)}
 
 
 def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[ClickLog, Recency | None]:
-    """Return the log with its sessions weighed by age, without those that do not count; and how they were weighed."""
+    """Return the log with sessions weighted by age, without those of weight 0, and a description of the weights."""
     if half_life is None and window is None:
         return log, None
     times = times_of(log)
@@ -272,12 +270,12 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
 
 @dataclass(frozen=True)
 class TimeCut:
-    """A log cut in time: what came before the border, and the sessions from it on.
+    """A log split by time.
 
     Attributes:
-        early: sessions before it.
-        late: the latest sessions.
-        border: the time of the first of these, in seconds.
+        early: sessions before the border.
+        late: sessions from the border on.
+        border: time of the first late session, in seconds.
     """
 
     early: ClickLog
@@ -289,7 +287,7 @@ class TimeCut:
 
 
 def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
-    """Hold out the latest share of the sessions; sessions of the same time stay together.
+    """Hold out the latest fraction of the sessions; sessions with equal times are not split.
 
     >>> log = ClickLog.from_columns(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=[0, 1, 2, 3], time=[30, 10, 40, 20])
     >>> cut = latest(log, "time", 0.25)
@@ -311,7 +309,7 @@ def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
 
 
 class SessionOptions(TypedDict, total=False):
-    """Keywords that say which sessions of a log count, as public functions take them."""
+    """Keyword arguments of public functions that select sessions of a log."""
 
     by: str | None
     holdout: float
@@ -320,7 +318,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class ChosenSessions(NamedTuple):
-    """The sessions of a log that count: how they are weighed, and the cut in time if the latest are held out."""
+    """The selected sessions of a log: their weights, and the split by time if the latest are held out."""
 
     log: ClickLog
     recency: Recency | None = None
@@ -328,20 +326,20 @@ class ChosenSessions(NamedTuple):
 
     @property
     def held_out(self) -> str:
-        """The sessions that were held out, in words; empty if none were."""
+        """A sentence on the held-out sessions; empty if there are none."""
         return "" if self.cut is None else str(self.cut)
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """Which sessions of a log count, and how much.
+    """Selection and weights of the sessions of a log.
 
     Attributes:
-        time_column: column of times by which the latest sessions are held out; None: none are.
+        time_column: column of times by which the latest sessions are held out. Default: none are.
         holdout: fraction of the sessions to hold out, between 0 and 1.
-        half_life: the age at which a session counts half as much as the newest one; None: all count alike.
-        window: leave out sessions that are older than the newest one by more than this.
-        since: leave out sessions before this time, in seconds since 1970.
+        half_life: age at which a session counts half as much as the newest one. Default: equal weights.
+        window: maximum age of sessions, relative to the newest one. Default: no limit.
+        since: earliest time of sessions, in seconds since 1970. Default: no limit.
     """
 
     time_column: str | None = None
@@ -351,11 +349,11 @@ class Sessions:
     since: float | None = None
 
     def training(self, log: ClickLog) -> ChosenSessions:
-        """Return the sessions to learn from: all but those held out."""
+        """Return the sessions to train on: all except the held-out ones."""
         return self._chosen(log, early=True)
 
     def evaluation(self, log: ClickLog) -> ChosenSessions:
-        """Return the sessions to evaluate on: those held out, or all if none are."""
+        """Return the sessions to evaluate on: the held-out ones, or all if none are."""
         return self._chosen(log, early=False)
 
     def _chosen(self, log: ClickLog, early: bool) -> ChosenSessions:
@@ -375,9 +373,9 @@ class Sessions:
 
 
 def options_of(function: str, options: Mapping[str, Any], declared: type, *kinds: Any) -> tuple[Any, ...]:
-    """Divide the keywords of a function among dataclasses that hold them, by the names of their fields.
+    """Distribute the keyword arguments of a function over dataclasses, by the names of their fields.
 
-    `declared` is the typed dictionary of the function's keywords; any other keyword is refused.
+    `declared` is the typed dictionary of the function's keyword arguments; other arguments raise an error.
     """
     given = {"time_column" if name == "by" else name: value for name, value in options.items()}
     names = [{each.name for each in fields(kind)} for kind in kinds]

@@ -1,7 +1,4 @@
-"""Where the rows of a click log come from: files of tables, JSON lines, frames; all as Arrow record batches.
-
-And what their cells hold: ids and numbers, or something that is refused by its row.
-"""
+"""Sources of click logs: files of tables, JSON lines and frames, read as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -36,36 +33,36 @@ from toprank.data.tables.sources import TableSource, about, by_number, sources_o
 from toprank.errors import DataError, FormatError, UnknownNameError
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
-_BLOCK_BYTES = 8 << 20  # bytes of text at a time
-_BLOCKS_AHEAD = 2  # blocks that are read while the one before them is looked at
-_MAX_JSON_LINE_BYTES = 8 << 20  # bytes of a line at most: objects take some 20 times as much
+_BLOCK_BYTES = 8 << 20  # bytes of text per block
+_BLOCKS_AHEAD = 2  # blocks that are read ahead
+_MAX_JSON_LINE_BYTES = 8 << 20  # parsed objects need about 20 times as much memory
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_SERVED_PREFIX = b'{"application":"toprank",'  # the beginning of every line that a service writes to its log
+_SERVED_PREFIX = b'{"application":"toprank",'  # prefix of every line in the log of a service
 _FEATURES = b'"features":{'
 _OF_FEATURES = "query_attributes.features."
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
-_EVERY_LINE = "Every line is an object, and a field has one type in all of them."
+_EVERY_LINE = "Every line must be an object, and each field must have one type."
 
 
 class LogRows(NamedTuple):
-    """A table: the types of its columns, and its rows a strip at a time."""
+    """A table: its schema and its rows in batches."""
 
     schema: Any
-    # Rows with these columns, those of the second list as text where the format has no types.
+    # Yields rows with these columns; those of the second list are text if the format has no types.
     batches: Callable[[Sequence[str], Sequence[str]], Iterator[Any]]
     path: Path | None
     from_text: bool
-    inside: bool = False  # whether columns may be asked for that lie inside of others, by paths with dots
-    served: bool = False  # whether a service wrote it, so that attributes of lists are known by name
-    lost: Counter[str] | None = None  # what could not be read, counted while the rows are
+    inside: bool = False  # whether nested columns can be read, by paths with dots
+    served: bool = False  # whether a service wrote it, with known attributes of lists
+    lost: Counter[str] | None = None  # counts of unreadable records, updated while reading
 
     def about(self) -> Any:
-        """Errors within this block name the file."""
+        """Add the name of the file to errors within this block."""
         return nullcontext() if self.path is None else about(self.path)
 
 
 def opened(source: Any, format: str | None = None) -> list[LogRows]:
-    """The tables of a file, of a folder of files, or a frame."""
+    """Return the tables of a file, a folder of files, or a frame."""
     if not isinstance(source, str | os.PathLike):
         return [_of_frame(source)]
     path = Path(source)
@@ -73,25 +70,23 @@ def opened(source: Any, format: str | None = None) -> list[LogRows]:
         return [table for file in inside for table in opened(file, format)]
     kind = kind_of(path, format)
     if kind == "yandex":
-        raise FormatError(
-            ("A log in Yandex' format is read by itself, or together with others in that format."), path=path
-        )
+        raise FormatError(("A log in Yandex' format can only be combined with others in that format."), path=path)
     return [_of_json(path)] if kind == "jsonl" else [_of_source(source) for source in sources_of(path, kind)]
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The files of a folder whose names promise a log, as people count; none where it is a folder of Parquet alone."""
+    """Return the log files in a folder, in natural order; none if it holds only Parquet files."""
     with os_errors(folder, "read"):
         files = sorted((file for file in folder.iterdir() if not file.name.startswith((".", "_"))), key=by_number)
         files = [file for file in files if not _is_begun(file)]
     if not files:
-        raise FormatError("The folder is empty: nothing was logged yet.", path=folder)
+        raise FormatError("The folder is empty; nothing has been logged yet.", path=folder)
     kinds = {file: _by_name(file) for file in files}
     return [file for file in files if kinds[file]] if set(kinds.values()) - {None, "parquet"} else []
 
 
 def _is_begun(path: Path) -> bool:
-    """Whether a service was killed before it had written the first line of a file."""
+    """Return whether a file is empty because a service was killed before it wrote the first line."""
     return (
         path.suffix == ".jsonl"
         and path.stat().st_size < len(_SERVED_PREFIX)
@@ -100,13 +95,13 @@ def _is_begun(path: Path) -> bool:
 
 
 def _by_name(path: Path) -> str | None:
-    """The format of logs that a name promises."""
+    """Return the format of a log by its file name."""
     promised = "jsonl" if plain_name(path).suffix.lower() in _JSON_SUFFIXES else promised_format(path)
     return promised if promised in FORMATS else None
 
 
 def kind_of(path: PathLike, format: str | None = None) -> str:
-    """The format of a file of clicks: as given, else by content, else by name."""
+    """Return the format of a log: the given one, or that of the content or the name."""
     if format is not None:
         if format not in FORMATS:
             raise UnknownNameError("format of click logs", format, FORMATS)
@@ -118,12 +113,12 @@ def kind_of(path: PathLike, format: str | None = None) -> str:
         if head.startswith(start):
             return kind
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FormatError("This is UTF-16; write it as UTF-8.", path=path)
+        raise FormatError("The file is UTF-16; convert it to UTF-8.", path=path)
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")[0]
     if first.startswith(b"{"):
         return "jsonl"
     if first.startswith(b"["):
-        raise FormatError("This is one JSON list; write JSON lines, an object on each line.", path=path)
+        raise FormatError("The file is a JSON list; write JSON lines instead, with one object per line.", path=path)
     words = first.split(b"\t")
     if len(words) >= 4 and words[2] in (b"Q", b"C") and words[1].isdigit():
         return "yandex"
@@ -152,7 +147,7 @@ def _of_frame(frame: Any) -> LogRows:
         for field in chosen.schema:
             if field.type == unreadable():
                 raise DataError(
-                    f"Column '{field.name}' holds values of several kinds; make all of them text, or numbers."
+                    f"Column '{field.name}' holds values of several kinds; convert all to text, or all to numbers."
                 )
         yield from chosen.to_batches(max_chunksize=1 << 18)
 
@@ -161,7 +156,7 @@ def _of_frame(frame: Any) -> LogRows:
 
 def _of_source(source: TableSource) -> LogRows:
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
-        # In CSV, columns that are carried along are text, whatever the first rows look like.
+        # Metadata columns of CSV files are text, whatever their first rows contain.
         del texts
         layout = Layout(Roles(metadata=tuple(columns)), (), np.dtype(np.float64))
         yield from _widened(source.batches(layout), 1 << 18)
@@ -170,7 +165,7 @@ def _of_source(source: TableSource) -> LogRows:
 
 
 def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """Yield the same rows in larger batches, so that ids which recur are kept once."""
+    """Yield the same rows in larger batches, so that repeated ids are stored once."""
     kept: list[Any] = []
     count = 0
     for batch in batches:
@@ -191,7 +186,7 @@ def _of_json(path: Path) -> LogRows:
     known: dict[str, Any] = {}
     for line, block in _json_blocks(path, served):
         content = bytes(block)
-        if served:  # its types are known; the names of features are those of every line that has any
+        if served:  # types are known; names of features are in every line with features
             line, content = _line_at(content, max(content.find(_FEATURES), 0), line)
         for number, text in enumerate(content.split(b"\n") if content.strip() else (), line):
             _learn(known, _object(text, path, number))
@@ -200,7 +195,7 @@ def _of_json(path: Path) -> LogRows:
     if served:
         known = _served_types(known)
     if not known:
-        raise FormatError("The file is empty; every line is an object.", path=path)
+        raise FormatError("The file is empty.", path=path)
     learned = pa.schema(_fields(known))
 
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
@@ -223,13 +218,13 @@ def _of_json(path: Path) -> LogRows:
 
 
 def _line_at(text: bytes, place: int, first: int) -> tuple[int, bytes]:
-    """The line that a place is in, and its number, that of the first being known."""
+    """Return the line at an offset and its number, given the number of the first line."""
     start = text.rfind(b"\n", 0, place) + 1
     return first + text.count(b"\n", 0, start), text[start:].partition(b"\n")[0]
 
 
 def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    """Yield what a function makes of each item, in their order, while the next few are worked on."""
+    """Yield the results of a function for each item in order, and compute the next few in other threads."""
     with ThreadPoolExecutor(_BLOCKS_AHEAD, thread_name_prefix="toprank-reader") as pool:
         waiting: deque[Future[Any]] = deque()
         try:
@@ -245,7 +240,7 @@ def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[A
 
 
 def _served_types(known: dict[str, Any]) -> dict[str, Any]:
-    """The types of all fields that a service may write, whether the first lines have them or not."""
+    """Return the types of all fields that a service can write."""
     if "action_name" in known:
         attributes = {"object": {"object_id": str}, "value": float, "event_id": str}
         return {"application": str, "action_name": str, "query_id": str, "timestamp": int,
@@ -260,9 +255,9 @@ def _served_types(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = None) -> Iterator[tuple[int, Any]]:
-    """Whole lines, some megabytes of them at a time, and the number of the first.
+    """Yield blocks of whole lines, and the number of the first line of each.
 
-    Of a log that a service writes, the last line may be torn, which is counted in `lost`.
+    The last line of a service's log may be truncated, which is counted in `lost`.
     """
     for line, block in line_blocks(path, _MAX_JSON_LINE_BYTES):
         if served and len(block) and block[-1] != ord("\n"):
@@ -276,7 +271,7 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
 
 
 def line_blocks(path: PathLike, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, Any]]:
-    """Whole lines of a file, some megabytes of them at a time, and the number of the first."""
+    """Yield blocks of whole lines of a file, and the number of the first line of each."""
     text, line = open_bytes(path), 1
     for first, last in text.pieces(_BLOCK_BYTES, longest):
         block = text.array(first, last)
@@ -285,7 +280,7 @@ def line_blocks(path: PathLike, longest: int = MAX_LINE_BYTES) -> Iterator[tuple
 
 
 def _object(text: bytes, path: Path, line: int) -> dict[str, Any]:
-    """The object of a line; none where it is blank."""
+    """Parse the object of a line; return None for a blank line."""
     try:
         value = json.loads(text) if text.strip() else {}
     except UnicodeDecodeError:
@@ -299,9 +294,9 @@ def _object(text: bytes, path: Path, line: int) -> dict[str, Any]:
 
 
 def _learn(known: dict[str, Any], seen: dict[str, Any]) -> None:
-    """Learn the types of fields: a Python type, a dictionary of fields, or a list with the type of its elements.
+    """Infer the types of fields: a Python type, a dictionary of fields, or a list with the type of its elements.
 
-    Where values of a field differ, the first counts; whole numbers among others are floats.
+    If the values of a field differ in type, the first counts; integers among other numbers become floats.
     """
     for name, value in seen.items():
         before = known.get(name)
@@ -327,19 +322,21 @@ def _fields(known: dict[str, Any]) -> list[Any]:
             return pa.struct(_fields(of))
         return pa.list_(kind(of[0])) if isinstance(of, list) else plain[of]
 
-    text = (name for name in known if not any("\ud800" <= letter <= "\udfff" for letter in name))  # no half letters
+    text = (
+        name for name in known if not any("\ud800" <= letter <= "\udfff" for letter in name)
+    )  # without lone surrogates
     return [pa.field(name, kind(known[name])) for name in text]
 
 
 def _inside(known: Any, name: str) -> Any:
-    """Return what was learned about a field, or one inside another (a path with dots); None if it was not seen."""
+    """Return the inferred type of a field, or of a nested one (a path with dots); None if it was not seen."""
     for step in [name] if name in known else name.split("."):
         known = known.get(step) if isinstance(known, dict) else None
     return known
 
 
 def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
-    """The objects of some lines; what a schema does not ask for is passed over."""
+    """Parse lines into a table with the fields of a schema."""
     options = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     whole = reader.ReadOptions(block_size=len(block) + 1)
     try:
@@ -349,7 +346,7 @@ def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         lines = bytes(block).split(b"\n")
         for number, text in enumerate(lines, line):
-            _object(text, path, number)  # what is no JSON at all has a line that is known
+            _object(text, path, number)  # report invalid JSON with its line
         fault = str(problem).removeprefix("JSON parse error: ").partition("\n")[0]
         fault = re.sub(r"Column\(/?(.*?)\)", lambda match: f"field '{match[1].replace('/', '.')}'", fault)
         row = re.search(r" in row (\d+)", fault)
@@ -357,7 +354,7 @@ def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
         where = filled[int(row[1])] if row and int(row[1]) < len(filled) else line
         fault = (fault[: row.start()] if row else fault).rstrip(".")
         raise FormatError(
-            f"This line does not have the fields of the first ones: {fault}. {_EVERY_LINE}", path=path, line=where
+            f"This line does not match the fields of the first lines: {fault}. {_EVERY_LINE}", path=path, line=where
         ) from None
 
 
@@ -365,17 +362,17 @@ def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
 
 
 def is_ubi(table: LogRows) -> bool:
-    """Whether a table is ``ubi_events`` or ``ubi_queries``."""
+    """Return whether a table is ``ubi_events`` or ``ubi_queries``."""
     names = set(field_names(table))
     return are_events(table) or ({"query_id", "user_query"} <= names and bool(names & _UBI_RESPONSE))
 
 
 def are_events(table: LogRows) -> bool:
-    """Whether a table is ``ubi_events``."""
+    """Return whether a table is ``ubi_events``."""
     return {"query_id", "action_name"} <= set(field_names(table))
 
 
 def field_names(table: LogRows) -> list[str]:
-    """The columns of a table; of documents as an engine wraps them, those inside."""
+    """Return the column names of a table; for documents wrapped by an engine, those of the wrapped fields."""
     inside = table.schema.field("_source").type if "_source" in table.schema.names else pa.null()
     return [field.name for field in inside] if pa.types.is_struct(inside) else list(table.schema.names)

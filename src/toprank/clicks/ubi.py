@@ -1,6 +1,6 @@
-"""OpenSearch's User Behavior Insights: ``ubi_queries`` and ``ubi_events`` as a click log.
+"""Logs of OpenSearch's User Behavior Insights, ``ubi_queries`` and ``ubi_events``.
 
-A service writes them to its log, too; of its lists more is known (`_LISTS`), and of its events that each is told once.
+The log of a service has the same format, with further attributes of lists (`_LISTS`) and unique events.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _VALUE, _EVENT = "event_attributes.value", "event_attributes.event_id"
 _INNER = (_OBJECT, _ORDINAL, _VALUE, _EVENT)
 _CONTEXTS = ("device", "surface")
 _WORDS = {"model": "ranker", "version": "version", "arm": "arm"} | {name: name for name in _CONTEXTS}
-# What else a service says of a list, and what holds if it does not say so.
+# Further attributes of lists that a service writes, with their defaults.
 _NUMBERS = {"explored": 0.0, "propensity": 1.0, "share": np.nan}
-# What a service says of a list, as columns of the log; those that hold nothing are left out.
+# Attributes of lists that become columns of the log, unless they are empty.
 _LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
 _TEAMS, _SCORES, _FEATURES = "query_attributes.teams", "query_attributes.scores", "query_attributes.features"
-_MAX_CLOCK_SKEW = 1.0  # seconds by which clocks of replicas may differ without a word
+_MAX_CLOCK_SKEW = 1.0  # seconds; larger differences between clocks are reported
 UNKNOWN = "events of searches that have no list"
 
 
 class _Collected(NamedTuple):
-    """The strips of all tables, and how often a row could not be used, in words."""
+    """Batches of all tables, and counts of unusable rows by reason."""
 
     queries: Pieces
     hits: Pieces
@@ -70,18 +70,19 @@ def read_ubi(
     values: str | Mapping[str, float | str] | None = None,
     metadata: Sequence[str] = (),
 ) -> ClickLog:
-    """The log of ``ubi_queries`` and ``ubi_events``: a session is a search (``query_id``), a query what was typed.
+    """Read ``ubi_queries`` and ``ubi_events`` as a log whose sessions are searches (``query_id``) and queries are
+    typed text.
 
-    A search shows the documents of its impression events at their ordinals; where it has none, those of
-    ``query_response_hit_ids`` in their order. A click is an event whose action is `click`; unless that is given, one
-    whose action is or ends in "click". `values` says what other events count (`weights_of`), and `metadata` which
-    features of a service's log are kept, and ``score``.
+    A search shows the documents of its impression events at their ordinals, or else those of ``query_response_hit_ids``
+    in order. A click is an event with the action `click`, or by default with an action that is or ends in "click".
+    `values` gives the values of other events (`weights_of`), and `metadata` the features of a service's log to keep,
+    and ``score``.
     """
     served = all(table.served for table in tables)
     events = [table for table in tables if are_events(table)]
     queries = [table for table in tables if "user_query" in field_names(table) and table not in events]
     if not queries or not (events or served):
-        table_kind, lacks = ("events", "words that were searched for") if events else ("queries", "clicks")
+        table_kind, lacks = ("events", "query text") if events else ("queries", "clicks")
         raise DataError(
             f"These are UBI {table_kind}; the {lacks} are in ubi_{'queries' if events else 'events'}: read the pair,",
             remedy=Remedy(
@@ -115,15 +116,15 @@ def read_ubi(
     log = _joined(collected, kinds)
     for name in _CONTEXTS:
         if name in metadata and name not in log.columns:
-            raise DataError(f"No list of the log has a {name}: every request to the service must give it.")
+            raise DataError(f"No list of the log has a {name}: every request to the service must include it.")
     return log
 
 
 def _metadata_columns(tables: Sequence[LogRows], metadata: Sequence[str]) -> dict[str, str]:
-    """Return where the columns to keep are."""
+    """Return the path of each column to keep."""
     features = sorted({name for table in tables for name in _features(table)})
-    known = {**{name: f"{_FEATURES}.{name}" for name in features}, "score": _SCORES}  # also if a feature is called so
-    further = [name for name in metadata if name not in _CONTEXTS]  # which are kept in any case
+    known = {**{name: f"{_FEATURES}.{name}" for name in features}, "score": _SCORES}  # even if a feature has this name
+    further = [name for name in metadata if name not in _CONTEXTS]  # contexts are always kept
     for name in further:
         if name not in known:
             raise UnknownNameError("column of the log", name, ["score", *_CONTEXTS, *features])
@@ -139,10 +140,12 @@ def _features(table: LogRows) -> list[str]:
 
 
 def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    """Strips with those columns that there are, and the first row of each; documents of an engine are unwrapped."""
+    """Yield batches of the columns that exist, and the first row of each; documents wrapped by an engine are
+    unwrapped.
+    """
     names, row = field_names(table), 0
     wrapped = "_source" in table.schema.names and "_source" not in names
-    if table.inside:  # a field may be absent from the first lines, so that its type is not known from them
+    if table.inside:  # the first lines need not have all fields
         there = {*names, *_INNER} if "event_attributes" in names else set(names)
         there |= {name for name in wanted if name.startswith("query_attributes.")}
         columns = [
@@ -157,7 +160,7 @@ def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]
 
 
 def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
-    """Ids or words as text; empty ones are null."""
+    """Return ids or text as text; empty ones are null."""
     cells = column(batch, name)
     if cells is None or pa.types.is_null(cells.type):
         if cells is None and not optional:
@@ -168,7 +171,7 @@ def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
 
 
 def _take_queries(batch: Any, collected: _Collected, sources: Mapping[str, str] | None) -> None:
-    """Collect a strip of ``ubi_queries``."""
+    """Collect a batch of ``ubi_queries``."""
     ids, words = _words(batch, "query_id", "ubi_queries"), _words(batch, "user_query", "ubi_queries")
     whole = pc.and_(ids.is_valid(), words.is_valid())
     if not pc.all(whole).as_py():
@@ -202,7 +205,7 @@ def _take_queries(batch: Any, collected: _Collected, sources: Mapping[str, str] 
 
 
 def _attributes(batch: Any) -> dict[str, Any]:
-    """What a service says of each list."""
+    """Return the attributes that a service writes for each list."""
     attributes: dict[str, Any] = {}
     for name, called in _WORDS.items():
         attributes[called] = (
@@ -210,30 +213,30 @@ def _attributes(batch: Any) -> dict[str, Any]:
         )
     for name, usual in _NUMBERS.items():
         values = column(batch, f"query_attributes.{name}")
-        assert values is not None  # `_served_types` has it
+        assert values is not None  # listed in `_served_types`
         attributes[name] = np.asarray(values.cast("double").fill_null(usual).to_numpy(zero_copy_only=False))
     return attributes
 
 
 def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArray[np.bool_]) -> Array:
-    """Return what lists say about each document with an id; NaN or '' if a list says nothing."""
+    """Return an attribute of each document with an id; NaN or '' for lists without it."""
     outer, _, last = path.rpartition(".")
     lists = pc.struct_field(column(batch, outer), last) if outer == _FEATURES else column(batch, path)
     empty: Any = "" if name == "team" else np.nan
     kind = np.dtype(object if name == "team" else np.float64)
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     if not lengths.any():
-        return np.broadcast_to(np.array(empty, dtype=kind), int(has_id.sum()))  # the same everywhere takes no room
+        return np.broadcast_to(np.array(empty, dtype=kind), int(has_id.sum()))  # a broadcast constant needs no memory
     spread = np.full(int(sizes.sum()), empty, dtype=kind)
     if (lengths[lengths > 0] != sizes[lengths > 0]).any():
-        raise DataError(f"A list has other than one {name} for each of its documents.")
+        raise DataError(f"A list does not have exactly one {name} per document.")
     values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
     spread[np.repeat(lengths > 0, sizes)] = values
     return spread[has_id]
 
 
 def _take_events(batch: Any, first_row: int, kinds: EventKinds, first_position: int, collected: _Collected) -> set[str]:
-    """Collect a strip of ``ubi_events``; return the actions in it."""
+    """Collect a batch of ``ubi_events``; return the actions in it."""
     action = _words(batch, "action_name", "ubi_events").fill_null("")
     actions = set(pc.unique(action).to_pylist())
     kind = kinds.of(action)
@@ -274,22 +277,22 @@ def _take_events(batch: Any, first_row: int, kinds: EventKinds, first_position: 
 
 
 class _Search(NamedTuple):
-    """What searches show: of each impression its search (a number), row of ``ubi_queries``, document and place."""
+    """The impressions of searches: search, row of ``ubi_queries``, document and position of each."""
 
     search: IntArray
     row: IntArray
     document: IntArray
     places: IntArray
-    used: npt.NDArray[np.bool_]  # which of the hits are among them; the first impressions are those
+    used: npt.NDArray[np.bool_]  # which hits are impressions; these come first
 
 
 def _joined(collected: _Collected, kinds: EventKinds) -> ClickLog:
-    """Join lists with what was done with them."""
+    """Join lists with events."""
     queries, hits, impressions, events, missing = collected
     searches, (of_row, of_shown, of_done) = numbered_together("id", queries, impressions, events)
     documents, (of_hit, of_impression, of_event) = numbered_together("document", hits, impressions, events)
     words = numbered(pa.chunked_array(queries.text("words")))
-    row_of = np.full(len(searches), -1, dtype=np.int64)  # the first that tells of a search is believed
+    row_of = np.full(len(searches), -1, dtype=np.int64)  # the first row of a search counts
     row_of[of_row[::-1]] = np.arange(len(of_row))[::-1]
     known = row_of[of_shown] >= 0
     lists = _lists_of(collected, (of_row, of_hit), (of_shown, of_impression), row_of)
@@ -321,14 +324,14 @@ def _joined(collected: _Collected, kinds: EventKinds) -> ClickLog:
     columns |= _of_lists(queries, row) | _of_documents(hits, lists.used, len(row))
     query, search = present(words.ids, words.number[row]), present(searches, lists.search)
     document, places = present(documents, lists.document), lists.places
-    del lists, row, unknown, early  # what is assembled needs the room
+    del lists, row, unknown, early  # free memory for the assembly
     return assembled(query, document, search, places, clicks, columns, left)
 
 
 def _lists_of(
     collected: _Collected, of_hits: tuple[IntArray, IntArray], of_events: tuple[IntArray, IntArray], row_of: IntArray
 ) -> _Search:
-    """Impressions: hits of searches that have no impression events, and these events."""
+    """Return the impressions: impression events, and the hits of searches without such events."""
     (of_row, of_hit), (of_shown, of_impression) = of_hits, of_events
     has_events = np.zeros(len(row_of), dtype=bool)
     has_events[of_shown] = True
@@ -353,7 +356,7 @@ def _tallied(
     events: Pieces, lists: _Search, of_done: IntArray, of_event: IntArray, unknown: Array, documents: int,
     kinds: EventKinds,
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:  # fmt: skip
-    """Return what was done with each impression, and counts, also of events on what no list shows."""
+    """Return clicks and values of each impression, and counts, including events on documents that no list shows."""
     at = first_shown((lists.search, lists.document), (of_done, of_event), documents)
     amount, kind = events.given_up("amount", np.float64), events.given_up("kind", np.int8)
     named = numbered(pa.chunked_array(events.given_up_text("event"))).number
@@ -363,7 +366,7 @@ def _tallied(
 
 
 def _of_lists(query_pieces: Pieces, row: IntArray) -> dict[str, Array]:
-    """Return what a service says about lists, for each impression; what it says about none is left out."""
+    """Return the attributes of lists for each impression; attributes without values are omitted."""
     columns: dict[str, Array] = {}
     for name in _WORDS.values():
         if name in query_pieces:
@@ -379,13 +382,13 @@ def _of_lists(query_pieces: Pieces, row: IntArray) -> dict[str, Array]:
 
 
 def _of_documents(hit_pieces: Pieces, used: Array, n: int) -> dict[str, Array]:
-    """Return what a service says about each document of a list; it says nothing about impressions from events."""
+    """Return the attributes of documents in lists; impressions from events have none."""
     columns: dict[str, Array] = {}
     for name in hit_pieces.parts:
         if name in ("search", "document", "place") or name not in hit_pieces:
             continue
         if name == "team" and not any(part.strides[0] for part in hit_pieces.parts[name]):
-            continue  # no list has any
+            continue  # no list has teams
         values = np.concatenate(hit_pieces.parts[name])[used]
         if name == "team" and not (values != "").any():
             continue

@@ -1,4 +1,4 @@
-"""Logs in Yandex' format: a line for each list, ``session⇥time⇥Q⇥query⇥region⇥urls …``, and one for each click,
+"""Logs in Yandex' format: one line per list, ``session⇥time⇥Q⇥query⇥region⇥urls …``, and one per click,
 ``session⇥time⇥C⇥url``.
 """
 
@@ -20,27 +20,28 @@ from toprank.data.bytesource import PathLike
 from toprank.data.queries import positions_within
 from toprank.errors import FormatError
 
-_LINES = "A line is session, time, Q, query, region and URLs, or session, time, C and a URL, with tabs between"
+_LINES = "A line must be session, time, Q, query, region and URLs, or session, time, C and a URL, separated by tabs"
 
 
 def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
-    """The log of files that follow each other.
+    """Read the log of consecutive files.
 
-    A session of the log is a list; the column ``visit`` holds the session of the file, ``time`` the time of the list.
+    A session of the log is a list. The column ``visit`` holds the session of the file, and ``time`` the time of the
+    list.
     """
     list_pieces, url_pieces, click_pieces = (
         Pieces(),
         Pieces(),
         Pieces(),
     )
-    before = lists = 0  # lines and lists of what was read
+    before = lists = 0  # numbers of lines and lists read so far
     for path in paths:
         for first, block in line_blocks(path):
             lines = _SessionLines(block.tobytes(), path, first)
             lists += _take(lines, before, lists, list_pieces, url_pieces, click_pieces)
             before += len(lines.sizes)
     if not lists:
-        raise FormatError("There is no line of a list (Q).", path=paths[0])
+        raise FormatError("The file has no lines of lists (Q).", path=paths[0])
     visits = numbered(pa.chunked_array([*list_pieces.text("visit"), *click_pieces.text("visit")]), from_text=True)
     urls = numbered(pa.chunked_array([*url_pieces.text("url"), *click_pieces.text("url")]), from_text=True)
     query = numbered(pa.chunked_array(list_pieces.text("query")), from_text=True)
@@ -67,7 +68,7 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
 
 
 class _SessionLines:
-    """The words of lines that are of one of two kinds."""
+    """The fields of a block of lines, each a list or a click."""
 
     def __init__(self, block: bytes, path: PathLike, first: int) -> None:
         self._path, self._first = path, first
@@ -86,9 +87,9 @@ class _SessionLines:
             self.refuse(wrong[0], _LINES)
         empty = np.flatnonzero(pc.equal(self.words, "").to_numpy(zero_copy_only=False))
         line = np.searchsorted(self.begins, empty, side="right") - 1
-        line = line[empty - self.begins[line] != 4]  # the region is not looked at
+        line = line[empty - self.begins[line] != 4]  # the region may be empty
         if len(line):
-            self.refuse(line[0], f"A word is empty. {_LINES}")
+            self.refuse(line[0], f"A field is empty. {_LINES}")
 
     def times(self) -> IntArray:
         words = self.words.take(pa.array(self.begins + 1))
@@ -96,10 +97,10 @@ class _SessionLines:
             return np.asarray(words.cast(pa.int64()))
         except pa.ArrowInvalid:
             odd = first_odd(words, pa.int64())
-            self.refuse(odd, f"The time '{words[odd]}' is no whole number")
+            self.refuse(odd, f"The time '{words[odd]}' is not an integer")
 
     def coded(self, places: IntArray) -> Any:
-        """Some words, each kept once."""
+        """Return some fields, dictionary-encoded."""
         return self.words.take(pa.array(places)).dictionary_encode()
 
     def refuse(self, line: int, problem: str) -> NoReturn:
@@ -109,7 +110,7 @@ class _SessionLines:
 def _take(
     lines: _SessionLines, before: int, lists: int, list_pieces: Pieces, url_pieces: Pieces, click_pieces: Pieces
 ) -> int:
-    """Sort lines behind so many others; how many lists there are."""
+    """Collect lists and clicks of a block, given the counts of previous lines and lists; return the number of lists."""
     first, length = lines.begins[lines.is_list], lines.sizes[lines.is_list] - 5
     list_pieces.add(
         visit=lines.coded(first), query=lines.coded(first + 3), time=lines.times()[lines.is_list],
