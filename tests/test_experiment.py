@@ -285,6 +285,23 @@ def test_seeds_go_to_those_that_draw():
     assert "bootstrap" in without.interval.detail or without.interval.detail != expected.detail
 
 
+def test_intervals_in_slices_and_their_description_cover_the_seeds():
+    results = experiment({"random": Column(), "plain": Plain()}, seeds=(0, 5)).run()
+    rows, plain = results.seed_values()["random"], results.seed_values()["plain"]
+    halves = np.arange(sum(of.shape[1] for of in rows.values())) % 2
+    compared = results.compare(metrics="ndcg@10", baseline="plain", slice_by=halves, min_queries=2)
+    ends = np.cumsum([of.shape[1] for of in rows.values()])[:-1]
+    for name, chosen in (("0", halves == 0), ("1", halves == 1)):
+        [row] = compared.slices[name]
+        parts = zip(rows, np.split(chosen, ends), strict=True)
+        tables = [(rows[fold] - plain[fold])[:, part] for fold, part in parts]
+        assert row.tested.interval == crossed_random_effects_interval(tables)
+    for words in (compared.methods, str(results)):
+        assert "t intervals over queries and seeds (crossed random effects, 2 seeds)" in words
+    once = experiment({"random": Column(), "plain": Plain()}, seeds=(0,)).run().compare()
+    assert "Intervals: studentized bootstrap, 10,000 resamples, each for itself." in once.methods
+
+
 @pytest.mark.parametrize(
     ("system", "draws"),
     [

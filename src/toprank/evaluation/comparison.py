@@ -64,7 +64,8 @@ class Comparison(Record):
         slices: The same systems in slices of the queries, where these were asked for.
         unanswered: Of runs: system → ids of the judged queries that its run does not answer, where there are any.
         omissions: Sentences about queries that are missing or were left out.
-        inputs: The scores or runs that were evaluated, and the rules; None if only their values are known.
+        inputs: The evaluated scores or runs with their rules; None if only per-query values were compared.
+        n_seeds: Number of seeds of the systems that use randomness; their values are means over these seeds.
     """
 
     values: Values
@@ -74,6 +75,7 @@ class Comparison(Record):
     unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     omissions: tuple[str, ...] = ()
     inputs: ComparedInputs | None = field(default=None, compare=False)
+    n_seeds: int = 1
 
     def __getattr__(self, name: str) -> Any:
         if name in OPTIONS:
@@ -194,6 +196,17 @@ class Comparison(Record):
         return f"{len(self.means)} systems on {queries(self.queries)}{under}; {against}."
 
     @property
+    def interval_method(self) -> str:
+        """The method behind the intervals, as a sentence."""
+        bootstrap = f"studentized bootstrap, {self.n_resamples:,} resamples"
+        if self.n_seeds == 1:
+            return f"Intervals: {bootstrap}, each for itself."
+        return (
+            f"Intervals: t intervals over queries and seeds (crossed random effects, {self.n_seeds} seeds) if a system "
+            f"uses randomness, otherwise {bootstrap}; each for itself."
+        )
+
+    @property
     def methods(self) -> str:
         """How the numbers were computed: the footnote of a table."""
         n_permutations = (
@@ -209,7 +222,7 @@ class Comparison(Record):
         return (
             f"p: paired {self.test} test, two-sided{n_permutations}, {correction if corrected else 'uncorrected'}; "
             f"* at level {self.alpha:g}. "
-            f"Intervals: studentized bootstrap, {self.n_resamples:,} resamples, each for itself. "
+            f"{self.interval_method} "
             f"Needed: queries for power {self.power:g} at level {strict}. "
             f"p (±{self.margin:g}): equivalence, {equivalence}. "
             f"Seed {self.seed}."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
@@ -19,11 +20,11 @@ from toprank.display.pictures import Picture, strips
 from toprank.display.tables import DisplayMixin, Kind, Part
 from toprank.errors import DataError, FileError, UnknownNameError, count_of
 from toprank.evaluation import Comparison, Difference, compare_values
+from toprank.evaluation.differences import SliceDifference
 from toprank.evaluation.result import ByMetric
 from toprank.evaluation.values import Values
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, pooled_queries, read_table, write_table
-from toprank.significance.results import Interval
 from toprank.significance.two_level import crossed_random_effects_interval
 
 Name = str | None
@@ -292,21 +293,32 @@ class Results(DisplayMixin):
         return comparison
 
     def _over_seeds(self, comparison: Comparison, convention: str, dataset: str) -> Comparison:
-        """The comparison with intervals for other seeds, too, where one of two systems was run with several."""
+        """Replace the intervals of systems that were run with several seeds: they then hold for other seeds, too."""
         rows = {metric: self.seed_values(metric, convention, dataset) for metric in comparison.metrics}
 
-        def interval(difference: Difference) -> Interval:
+        def over_seeds(difference: Difference, chosen: npt.NDArray[np.bool_] | None = None) -> Difference:
             a, b = (rows[difference.metric][name] for name in (difference.a, difference.b))
             if all(len(of) == 1 for system in (a, b) for of in system.values()):
-                return difference.interval
-            return crossed_random_effects_interval([a[fold] - b[fold] for fold in a], confidence=comparison.confidence)
+                return difference
+            tables = [a[fold] - b[fold] for fold in a]
+            if chosen is not None:
+                ends = np.cumsum([table.shape[1] for table in tables])[:-1]
+                tables = [table[:, part] for table, part in zip(tables, np.split(chosen, ends), strict=True)]
+            interval = crossed_random_effects_interval(tables, confidence=comparison.confidence)
+            return replace(difference, interval=interval)
 
-        return replace(
-            comparison,
-            differences=tuple(
-                replace(difference, interval=interval(difference)) for difference in comparison.differences
-            ),
-        )
+        def row_over_seeds(row: SliceDifference, slices: Slices) -> SliceDifference:
+            if row.tested is None:
+                return row
+            return replace(row, tested=over_seeds(row.tested, slices.codes == slices.names.index(row.slice)))
+
+        sliced = comparison.slices
+        if sliced is not None:
+            sliced = replace(
+                sliced, differences=tuple(row_over_seeds(row, sliced.slices) for row in sliced.differences)
+            )
+        differences = tuple(map(over_seeds, comparison.differences))
+        return replace(comparison, differences=differences, slices=sliced, n_seeds=self.n_seeds)
 
     # ---- output ----
 

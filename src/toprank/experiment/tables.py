@@ -318,15 +318,11 @@ def _methods(compared: Comparison, seeds: int) -> str:
     family = f"{correction} {compared.tests} ({count_of(systems, 'system')} × {count_of(metrics, 'metric')})"
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
-        f"Intervals: studentized bootstrap, {compared.n_resamples:,} resamples, each for itself. Seed {compared.seed}."
-        f"{_SEEDED if seeds > 1 else ''}"
+        f"{compared.interval_method} Seed {compared.seed}.{_SEEDED if seeds > 1 else ''}"
     )
 
 
-_SEEDED = (
-    " If a system uses randomness, the interval is Student's over queries and seeds; the test compares means over "
-    "these seeds, so it says nothing of other seeds."
-)
+_SEEDED = " The test compares means over these seeds, so it does not cover other seeds."
 
 
 def _means_table(results: Results, dataset: str, convention: str, compared: Comparison | None) -> Table:
