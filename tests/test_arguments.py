@@ -73,10 +73,16 @@ REFUSED = [
     # metrics
     (lambda: tr.evaluate(SCORES, DATA, lambda labels: 1.0), "toprank.metrics.Custom('name', function)"),
     (lambda: tr.evaluate(SCORES, DATA, ["ndcg", max]), "toprank.metrics.Custom('name', function)"),
-    (lambda: tr.evaluate(SCORES, DATA, 5), "A metric is a name such as 'ndcg@10', or a measure of toprank.metrics, no"),
+    (
+        lambda: tr.evaluate(SCORES, DATA, 5),
+        "5 is not a metric. Give a name such as 'ndcg@10', or a measure of toprank.metrics.",
+    ),
     (lambda: metrics.parse("ndgc"), "did you mean 'ndcg'?"),
     (lambda: metrics.parse("ndgc@10"), "did you mean 'ndcg@10'?"),
-    (lambda: tr.evaluate(SCORES, DATA, convention=3), "A convention is asked for by its name, such as 'standard', not"),
+    (
+        lambda: tr.evaluate(SCORES, DATA, convention=3),
+        "3 is not the name of a convention. Give a name such as 'standard'.",
+    ),
     (lambda: metrics.RBP(p="a"), "RBP's persistence p must be a number above 0 and below 1, not 'a'"),
     (lambda: metrics.AP(rel="a"), "rel of ap must be a finite number, not 'a'"),
     (lambda: metrics.ERR(max_grade="a"), "max_grade of err must be a finite number, not 'a'"),

@@ -185,7 +185,7 @@ def test_refusals():
         Logistic(gain="cubic")
     with pytest.raises(DataError, match="max_grade must be a finite number"):
         Logistic(max_grade=math.nan)
-    with pytest.raises(DataError, match="gains must be finite and not negative"):
+    with pytest.raises(DataError, match="Gains must be between 0 and"):
         Hinge(pair_weight="margin").on([-1, 1], Queries([0, 2]))
     # Where targets are not needed, labels may be anything that has an order.
     assert Hinge().on([-1, 1], Queries([0, 2])).at([0.0, 1.0]).value == 0.0

@@ -276,8 +276,8 @@ def test_bad_settings_are_refused(make, message):
 @pytest.mark.parametrize(
     ("loss", "labels", "message"),
     [
-        (Squared(), [0, -1], "gains must be finite and not negative"),
-        (Squared(), [0, 5000], "gains must be finite"),
+        (Squared(), [0, -1], "Gains must be between 0 and"),
+        (Squared(), [0, 5000], "Gains must be between"),
         (Squared(max_grade=1), [0, 2], "max_grade is 1, but the labels go up to 2"),
         (ModifiedSquared(gain=None), [0, 2], "must lie between 0 and 1"),
         (ModifiedSquared(gain=[3, 1]), [0, 1], "falls with the grade"),

@@ -255,7 +255,9 @@ def test_a_frame_with_further_columns_of_any_kind_is_scored_by_its_numbers(data)
 
 
 def test_a_ranker_in_the_place_of_its_scores_is_told(data, fitted):
-    with pytest.raises(DataError, match=r"A LinearRanker is no list of scores; .*\.predict\(data\)"):
+    with pytest.raises(
+        DataError, match=r"scores is a LinearRanker\. Give its predictions instead: .*\.predict\(data\)"
+    ):
         tr.evaluate(fitted, data)
-    with pytest.raises(DataError, match=r"A LinearRanker is no list of scores"):
+    with pytest.raises(DataError, match=r"scores is a LinearRanker"):
         tr.compare({"a": fitted, "b": fitted.predict(data)}, data)

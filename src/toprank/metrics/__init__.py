@@ -1,4 +1,4 @@
-"""Gains, discounts, conventions and measures: rankings become numbers.
+"""Evaluation measures for rankings, with the gains, discounts and conventions that define them.
 
 >>> from toprank import metrics
 >>> metrics.parse("ndcg@10")

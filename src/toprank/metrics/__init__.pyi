@@ -1,4 +1,4 @@
-"""The names of `toprank.metrics`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""Public names of `toprank.metrics`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank.metrics.binary import AP as AP
 from toprank.metrics.binary import RR as RR

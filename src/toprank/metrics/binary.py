@@ -1,4 +1,4 @@
-"""Measures of binary relevance: a document counts as relevant when its grade reaches a threshold."""
+"""Measures for binary relevance: a document is relevant if its grade reaches a threshold."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from toprank.metrics.measure import BoundMeasure, Measure, Rules, View, apply_no
 
 @dataclass(frozen=True)
 class AP(Measure):
-    """Average precision: mean over relevant documents of the precision at their ranks.
+    """Average precision: the mean precision at the ranks of the relevant documents.
 
-    AP@k is divided by ``norm``: ``all`` relevant documents (trec_eval), the ``hits`` within the cut-off, or ``min``
-    (k, relevant) as LightGBM and XGBoost do.
+    ``norm`` is the divisor of AP@k: the number of ``all`` relevant documents (trec_eval), of the ``hits`` within the
+    cut-off, or ``min`` (k, relevant), as in LightGBM and XGBoost.
     """
 
     name: ClassVar[str] = "ap"
@@ -51,7 +51,7 @@ class AP(Measure):
 
 @dataclass(frozen=True)
 class _FirstHit(Measure):
-    """What depends on the first relevant document alone."""
+    """Base of measures that depend only on the rank of the first relevant document."""
 
     k: int | None = None
     rel: float | None = None
@@ -71,14 +71,14 @@ class _FirstHit(Measure):
 
 @dataclass(frozen=True)
 class RR(_FirstHit):
-    """Reciprocal rank of the first relevant document, 0 where none stands within k."""
+    """Reciprocal rank of the first relevant document; 0 if the first k documents contain none."""
 
     name: ClassVar[str] = "rr"
 
 
 @dataclass(frozen=True)
 class Success(_FirstHit):
-    """1 where any of the first k documents is relevant."""
+    """1 if any of the first k documents is relevant, otherwise 0."""
 
     name: ClassVar[str] = "success"
     column: ClassVar[int] = 1
@@ -86,7 +86,7 @@ class Success(_FirstHit):
 
 @dataclass(frozen=True)
 class Precision(Measure):
-    """Share of relevant documents among the first k; a shorter list is padded with irrelevant ones."""
+    """Share of relevant documents among the first k; shorter lists are padded with irrelevant documents."""
 
     name: ClassVar[str] = "p"
     k: int | None = None
@@ -107,12 +107,12 @@ class Precision(Measure):
         return skip_no_relevant(relevant, values, rules)
 
 
-def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_number: bool) -> BoundMeasure:
+def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, at_r: bool) -> BoundMeasure:
     relevant, ones = rules.relevant(rel), np.ones(rules.length(k))
 
     def values(view: View) -> FloatArray:
         total = view.count_relevant(relevant)
-        share = divided(view.weighted(relevant, ones, total.astype(np.int64) if to_their_number else None), total)
+        share = divided(view.weighted(relevant, ones, total.astype(np.int64) if at_r else None), total)
         return apply_no_relevant(share, total == 0, rules.convention.no_relevant)
 
     return values
@@ -120,7 +120,7 @@ def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_
 
 @dataclass(frozen=True)
 class Recall(Measure):
-    """Share of the relevant documents that stand among the first k."""
+    """Share of the relevant documents that are ranked among the first k."""
 
     name: ClassVar[str] = "recall"
     k: int | None = None
@@ -128,16 +128,16 @@ class Recall(Measure):
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
-        return _share_of_relevant(rules, self.rel, self.k, to_their_number=False)
+        return _share_of_relevant(rules, self.rel, self.k, at_r=False)
 
 
 @dataclass(frozen=True)
 class RPrecision(Measure):
-    """Precision at R, the number of relevant documents."""
+    """R-precision: precision at rank R, where R is the number of relevant documents."""
 
     name: ClassVar[str] = "rprec"
     rel: float | None = None
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
-        return _share_of_relevant(rules, self.rel, None, to_their_number=True)
+        return _share_of_relevant(rules, self.rel, None, at_r=True)

@@ -1,10 +1,10 @@
-"""Conventions: the same ranking gets a different "NDCG@10" from every tool, so the rules have names.
+"""Evaluation conventions: named sets of rules under which "NDCG@10" has one definite value.
 
-A convention fixes the gain, the discount, what a query without anything relevant is worth, how tied scores are
-ordered, and what happens when the cut-off lies beyond the list's end. Rules are data: a new convention is a new value.
+A convention fixes the gain, the discount, the value of queries without relevant documents, the order of tied scores,
+and the treatment of lists that are shorter than the cut-off. Conventions are values: a new one is a new instance.
 
-Gains G(grade) and discounts F(rank) are the two halves of every DCG-like metric, Σ_{rank j ≤ k} G(y_(j)) / F(j). They
-are small frozen values with a name, so that a metric can be printed and read back; a table or any callable will do too.
+Every DCG-like metric, Σ_{rank j ≤ k} G(y_(j)) / F(j), combines a gain G(grade) with a discount F(rank). Both are frozen
+values with a name, so that a metric can be printed and parsed; they can also be given as a table or a callable.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 
-_LARGEST = 1e250  # sums of larger gains could overflow
+_MAX_GAIN = 1e250  # sums of larger gains could overflow
 _GAINS: dict[str, Callable[[FloatArray, float], FloatArray]] = {
     "exponential": lambda y, _: np.exp2(y) - 1,
     "linear": lambda y, _: y,
-    "clipped": lambda y, _: np.maximum(y, 0),  # trec_eval: a negative grade gains nothing
+    "clipped": lambda y, _: np.maximum(y, 0),  # trec_eval: negative grades have no gain
     "err": lambda y, top: (np.exp2(y) - 1) / np.exp2(top),
     "exponential/31": lambda y, _: (np.exp2(y) - 1) / 31,
 }
@@ -33,7 +33,7 @@ _GAIN_ALIASES = {"exp": "exponential", "exp2": "exponential", "exp-log2": "expon
 
 @dataclass(frozen=True)
 class _Values(ABC):
-    """Numbers by a name, from a table (`steps`) or by a function."""
+    """Numbers given by a name, a table (`steps`) or a function."""
 
     kind: ClassVar[str] = ""
     name: str
@@ -41,31 +41,31 @@ class _Values(ABC):
     function: Callable[[Any], Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def from_spec(cls, what: Self | str | Sequence[float] | Callable[[Any], Any]) -> Self:
-        """From its name, a table (also as text, ``[0,1,3]``), or a callable."""
-        if isinstance(what, cls):
-            return what
-        if isinstance(what, str):
-            if not what.strip().startswith("["):
-                return cls._named(what.strip())
+    def from_spec(cls, spec: Self | str | Sequence[float] | Callable[[Any], Any]) -> Self:
+        """Create the value from a name, a table (also as text, ``[0,1,3]``), or a callable."""
+        if isinstance(spec, cls):
+            return spec
+        if isinstance(spec, str):
+            if not spec.strip().startswith("["):
+                return cls._from_known_name(spec.strip())
             try:
-                what = [float(step) for step in what.strip().strip("[]").split(",")]
+                spec = [float(step) for step in spec.strip().strip("[]").split(",")]
             except ValueError:
-                raise DataError(f"'{what}' is not a table of numbers for a {cls.kind}, such as [0,1,3].") from None
-        if callable(what):
-            return cls(getattr(what, "__name__", "custom"), function=what)
+                raise DataError(f"'{spec}' is not a valid {cls.kind} table. Write numbers, such as [0,1,3].") from None
+        if callable(spec):
+            return cls(getattr(spec, "__name__", "custom"), function=spec)
         try:
-            steps = tuple(float(step) for step in what)  # type: ignore[union-attr]
+            steps = tuple(float(step) for step in spec)  # type: ignore[union-attr]
         except (TypeError, ValueError):
-            raise DataError(f"A {cls.kind} is a name, a table of numbers or a function, not {what!r}.") from None
+            raise DataError(f"{spec!r} is not a {cls.kind}. Give a name, a table of numbers or a function.") from None
         if not steps:
-            raise DataError("A table of gains or discounts must hold at least one number.")
+            raise DataError(f"The {cls.kind} table is empty. Give at least one number.")
         return cls("[" + ",".join(_number(step) for step in steps) + "]", steps=steps)
 
     @classmethod
     @abstractmethod
-    def _named(cls, name: str) -> Self:
-        """What this name means."""
+    def _from_known_name(cls, name: str) -> Self:
+        """Return the value with a known name."""
 
     def __str__(self) -> str:
         return self.name
@@ -73,11 +73,11 @@ class _Values(ABC):
 
 @dataclass(frozen=True)
 class Gain(_Values):
-    """How much a document of a given grade is worth.
+    """Gain: the contribution of a document as a function of its relevance grade.
 
     Names: ``exponential`` 2^y − 1, ``linear`` y, ``clipped`` max(y, 0), ``err`` (2^y − 1)/2^max_grade,
-    ``exponential/31`` (2^y − 1)/(2^5 − 1). `Gain.from_spec` also takes a table (the gain of grade 0, 1, 2 …) or a
-    callable that maps an array of grades to an array of gains.
+    ``exponential/31`` (2^y − 1)/(2^5 − 1). `Gain.from_spec` also takes a table (the gains of grades 0, 1, 2 …) or
+    a callable that maps an array of grades to an array of gains.
 
     >>> Gain.from_spec("exponential").table(np.array([0.0, 1.0, 2.0]), max_grade=2).tolist()
     [0.0, 1.0, 3.0]
@@ -89,35 +89,35 @@ class Gain(_Values):
 
     @classmethod
     @override
-    def _named(cls, name: str) -> Gain:
+    def _from_known_name(cls, name: str) -> Gain:
         known = _GAIN_ALIASES.get(name.lower(), name.lower())
         if known not in _GAINS:
             raise UnknownNameError("gain", name, [*_GAINS, *_GAIN_ALIASES])
         return cls(known)
 
     def table(self, grades: FloatArray, max_grade: float) -> FloatArray:
-        """The gain of each grade; refused where it is negative or not finite."""
+        """Return the gain of each grade; raise an error for negative or non-finite gains."""
         if self.steps is not None:
             index = grades.astype(np.int64)
             if (index != grades).any() or (index < 0).any() or (index >= len(self.steps)).any():
                 raise DataError(
-                    f"The gain table {self.name} covers the grades 0 to {len(self.steps) - 1}, but the data hold "
-                    f"{_some(grades[(index != grades) | (index < 0) | (index >= len(self.steps))])}."
+                    f"The gain table {self.name} covers the grades 0 to {len(self.steps) - 1}, but the data "
+                    f"contain grade {_some(grades[(index != grades) | (index < 0) | (index >= len(self.steps))])}."
                 )
             gains = np.array(self.steps)[index]
         elif self.function is not None:
             gains = np.asarray(self.function(grades), dtype=np.float64)
             if gains.shape != grades.shape:
-                raise DataError(f"The gain '{self.name}' must return one number for each grade it is given.")
+                raise DataError(f"The gain function '{self.name}' must return one number per grade.")
         else:
             with np.errstate(over="ignore", invalid="ignore"):
                 gains = _GAINS[self.name](grades, max_grade)
-        wrong = ~((gains <= _LARGEST) & (gains >= 0))
+        wrong = ~((gains <= _MAX_GAIN) & (gains >= 0))
         if wrong.any():
             raise DataError(
-                f"The gain '{self.name}' of grade {_some(grades[wrong])} is {gains[wrong][0]:g}; gains must be finite "
-                f"and not negative, and at most {_LARGEST:g}. "
-                "Choose another gain (gain=clipped counts negative grades as 0), or mend the labels."
+                f"The gain '{self.name}' of grade {_some(grades[wrong])} is {gains[wrong][0]:g}. Gains must be between "
+                f"0 and {_MAX_GAIN:g}. Choose another gain (gain=clipped treats negative grades as 0) or correct "
+                "the labels."
             )
         return np.ascontiguousarray(gains, dtype=np.float64)
 
@@ -132,11 +132,11 @@ _DISCOUNTS: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 @dataclass(frozen=True)
 class Discount(_Values):
-    """How much less a rank counts than the first: F(rank), increasing; the weight of a rank is 1/F.
+    """Rank discount F(rank), an increasing function; the weight of a rank is 1/F.
 
     Names: ``log2`` log2(1 + j), ``letor`` 1, 1, log2 3, log2 4 …, ``reciprocal`` j, ``zipf(β)`` j^β, ``none`` 1.
-    `Discount.from_spec` also takes a table (F(1), F(2) …; later ranks weigh nothing) or a callable on an array of
-    ranks.
+    `Discount.from_spec` also takes a table (F(1), F(2) …; later ranks have no weight) or a callable that maps
+    an array of ranks to an array of discounts.
 
     >>> Discount.from_spec("reciprocal").weights(3).tolist()
     [1.0, 0.5, 0.3333333333333333]
@@ -149,7 +149,7 @@ class Discount(_Values):
 
     @classmethod
     @override
-    def _named(cls, name: str) -> Discount:
+    def _from_known_name(cls, name: str) -> Discount:
         name = name.lower()
         if name.startswith("zipf(") and name.endswith(")"):
             try:
@@ -157,14 +157,14 @@ class Discount(_Values):
             except ValueError:
                 beta = float("nan")
             if not 1 < beta < np.inf:
-                raise DataError(f"zipf(β) needs a number β > 1, not '{name[5:-1]}'.")
+                raise DataError(f"The exponent of zipf is '{name[5:-1]}', but must be a number above 1.")
             return cls(f"zipf({_number(beta)})", beta=beta)
         if name not in _DISCOUNTS:
             raise UnknownNameError("discount", name, [*_DISCOUNTS, "zipf(2)"])
         return cls(name)
 
     def weights(self, n: int) -> FloatArray:
-        """1/F(j) for the ranks 1 … n."""
+        """Return the weights 1/F(j) of the ranks 1 … n."""
         ranks = np.arange(1, n + 1, dtype=np.float64)
         if self.steps is not None:
             divisors = np.full(n, np.inf)
@@ -172,7 +172,7 @@ class Discount(_Values):
         elif self.function is not None:
             divisors = np.asarray(self.function(ranks), dtype=np.float64)
             if divisors.shape != ranks.shape:
-                raise DataError(f"The discount '{self.name}' must return one number for each rank it is given.")
+                raise DataError(f"The discount function '{self.name}' must return one number per rank.")
         elif self.beta is not None:
             divisors = ranks**self.beta
         else:
@@ -183,7 +183,7 @@ class Discount(_Values):
 
 
 def _number(value: float) -> str:
-    """As short as it can be without becoming another number."""
+    """Format a number as briefly as possible without changing its value."""
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
@@ -197,24 +197,25 @@ Ties = Literal["expected", "file", "document-id"]
 
 @dataclass(frozen=True)
 class Convention:
-    """The rules under which rankings are scored.
+    """Evaluation convention: the rules that turn a ranking into metric values.
 
     Args:
-        name: how it is called and printed.
-        gain: worth of a grade, unless the metric says otherwise.
-        discount: price of a rank, unless the metric says otherwise.
-        no_relevant: a query with nothing relevant counts ``zero``, counts ``one`` (in the metrics that are divided by
-            what an ideal ranking would get), or is left out of the mean (``skip``).
-        ties: ``expected``: the mean over all orders of the tied documents, by closed forms; ``file``: in the order of
-            the rows; ``document-id``: by document id, descending.
-        short_ndcg: NDCG@k of a list with fewer than k documents: cut at the list's ``end``, or ``zero``.
-        short_precision: P@k of such a list: ``pad`` it with irrelevant documents, cut at its ``end``, or ``zero``.
-        ap_norm: AP@k is divided by ``all`` relevant documents, by the ``hits`` within k, or by ``min`` (k, relevant).
-        float32_scores: scores are rounded to float32 before they are compared.
-        unanswered: a judged query that a run does not answer counts ``zero``, or is left out of the mean of that run
-            (``skip``, as trec_eval does without its -c).
-        unjudged: what a label of NaN or -1 means when the caller does not say (see `evaluate`).
-        source: whose rules these are.
+        name: name of the convention, as printed.
+        gain: gain of metrics that do not set their own.
+        discount: discount of metrics that do not set their own.
+        no_relevant: value of a query without relevant documents: ``zero``, ``one`` (for metrics that are normalized by
+            the ideal ranking), or ``skip``, which leaves the query out of the mean.
+        ties: order of documents with equal scores. ``expected``: the mean over all orders of the tied documents, in
+            closed form; ``file``: the order of the rows; ``document-id``: descending document ids.
+        short_ndcg: NDCG@k of a list with fewer than k documents: cut off at the ``end`` of the list, or ``zero``.
+        short_precision: P@k of such a list: ``pad`` it with irrelevant documents, cut off at its ``end``, or ``zero``.
+        ap_norm: divisor of AP@k: the number of ``all`` relevant documents, of the ``hits`` within k, or ``min``
+            (k, relevant).
+        float32_scores: round scores to float32 before they are compared.
+        unanswered: value of a judged query that a run does not answer: ``zero``, or ``skip``, which leaves it out of
+            the mean of that run (trec_eval without -c).
+        unjudged: default treatment of labels NaN and -1 (see `evaluate`).
+        source: tool or paper that defines these rules.
     """
 
     name: str
@@ -231,20 +232,20 @@ class Convention:
     source: str = ""
 
     @classmethod
-    def from_name(cls, what: Convention | str) -> Convention:
-        """A convention from its name; ``-`` and ``_`` are alike, and so are capitals.
+    def from_name(cls, name: Convention | str) -> Convention:
+        """Return the convention with a name; case and the difference between ``-`` and ``_`` are ignored.
 
         >>> Convention.from_name("qin2021").name
         'skip-blank'
         """
-        if isinstance(what, Convention):
-            return what
-        if not isinstance(what, str):
-            raise DataError(f"A convention is asked for by its name, such as 'standard', not by {what!r}.")
-        key = what.strip().lower().replace("_", "-")
+        if isinstance(name, Convention):
+            return name
+        if not isinstance(name, str):
+            raise DataError(f"{name!r} is not the name of a convention. Give a name such as 'standard'.")
+        key = name.strip().lower().replace("_", "-")
         convention = CONVENTIONS.get(_ALIASES.get(key, key).replace("trec-eval", "trec_eval"))
         if convention is None:
-            raise UnknownNameError("convention", what, [*CONVENTIONS, *_ALIASES])
+            raise UnknownNameError("convention", name, [*CONVENTIONS, *_ALIASES])
         return convention
 
     def __str__(self) -> str:
@@ -256,7 +257,7 @@ class Convention:
 
 
 _EXPONENTIAL, _LOG2, _LETOR = Gain.from_spec("exponential"), Discount.from_spec("log2"), Discount.from_spec("letor")
-_STANDARD = Convention("standard", _EXPONENTIAL, _LOG2, source="toprank: the order of rows never leaks into a number")
+_STANDARD = Convention("standard", _EXPONENTIAL, _LOG2, source="toprank: results do not depend on the order of rows")
 _LETOR3 = Convention(
     "letor3", _EXPONENTIAL, _LETOR, ties="file", short_ndcg="zero", short_precision="zero", source="LETOR 3.0's script"
 )

@@ -1,7 +1,6 @@
-"""Measures of graded relevance: the DCG-like family (DCG, NDCG, approximate ERR), ERR and RBP.
+"""Measures for graded relevance: DCG, NDCG, ERR and its DCG-like approximation, and RBP.
 
-ERR's reader goes down the list and stops where a document satisfies. The closed forms for ties are in
-`native/metrics.c`.
+The closed forms for expectations over tied documents are in `native/metrics.c`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from toprank.data.arguments import check_number
 from toprank.errors import DataError
 from toprank.metrics.conventions import Discount, Gain, NoRelevantRule
 from toprank.metrics.measure import (
-    FEW_GRADES,
+    MAX_COUNTED_GRADES,
     BoundMeasure,
     Measure,
     Rules,
@@ -31,7 +30,7 @@ from toprank.metrics.measure import (
 
 @dataclass(frozen=True)
 class DCG(Measure):
-    """Σ_{j ≤ k} G(y_(j)) / F(j)."""
+    """Discounted cumulative gain Σ_{j ≤ k} G(y_(j)) / F(j)."""
 
     name: ClassVar[str] = "dcg"
     k: int | None = None
@@ -49,7 +48,7 @@ class DCG(Measure):
 
 
 def _ideal(view: View, table: FloatArray, weights: FloatArray) -> FloatArray:
-    if view.n_grades > FEW_GRADES:
+    if view.n_grades > MAX_COUNTED_GRADES:
         return view.filled(kernels.ideal_sum_of_many_grades, *view.judged, table, weights)
     best_first = np.argsort(-table, kind="stable")
     return view.filled(kernels.ideal_sum, view.grade_counts, table, best_first, weights)
@@ -57,7 +56,7 @@ def _ideal(view: View, table: FloatArray, weights: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class NDCG(DCG):
-    """DCG@k divided by the DCG@k of the ideal order."""
+    """Normalized DCG: DCG@k divided by the DCG@k of the ideal order."""
 
     name: ClassVar[str] = "ndcg"
     no_relevant: NoRelevantRule | None = None
@@ -79,7 +78,7 @@ class NDCG(DCG):
 
 @dataclass(frozen=True)
 class AvgNDCG(DCG):
-    """Mean of NDCG@1 … NDCG@k (k = 10 unless said); `meanndcg`, k = None: the mean over all ranks of the list."""
+    """Mean of NDCG@1 … NDCG@k, k = 10 by default; with k = None (`meanndcg`), the mean over all ranks of the list."""
 
     name: ClassVar[str] = "avgndcg"
     k: int | None = 10
@@ -101,17 +100,20 @@ class AvgNDCG(DCG):
 
 
 def _top(rules: Rules, own: float | None, name: str) -> float:
-    """The highest grade there may be; refused where a label is above it."""
+    """Return the highest possible grade; raise an error if a label exceeds it."""
     top = rules.max_grade if own is None else own
     if not np.isfinite(top) or (rules.grades > top).any():
-        raise DataError(f"{name} needs max_grade ≥ every label; max_grade is {top:g}, a label {rules.grades.max():g}.")
+        raise DataError(
+            f"max_grade of {name} is {top:g}, but the data have a label of {rules.grades.max():g}. Raise max_grade."
+        )
     return top
 
 
 @dataclass(frozen=True)
 class ApproxERR(Measure):
-    """Σ_{j ≤ k} G(y_(j)) / j^β with ERR's gain (2^y − 1)/2^max_grade: a DCG-like stand-in for ERR, (5) of Yang et al.
-    2010.
+    """DCG-like approximation of ERR: Σ_{j ≤ k} G(y_(j)) / j^β with the gain (2^y − 1)/2^max_grade.
+
+    Equation (5) of Yang et al. 2010.
     """
 
     name: ClassVar[str] = "approxerr"
@@ -128,7 +130,7 @@ class ApproxERR(Measure):
 
 @dataclass(frozen=True)
 class ERR(Measure):
-    """Expected reciprocal rank: Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i), R = (2^y − 1)/2^max_grade."""
+    """Expected reciprocal rank Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i), with R = (2^y − 1)/2^max_grade."""
 
     name: ClassVar[str] = "err"
     k: int | None = None
@@ -143,7 +145,7 @@ class ERR(Measure):
 
 @dataclass(frozen=True)
 class RBP(Measure):
-    """Rank-biased precision (1 − p) Σ_j p^{j−1} y_(j)/max_grade; binary relevance where `rel` is given."""
+    """Rank-biased precision (1 − p) Σ_j p^{j−1} y_(j)/max_grade; with `rel`, relevance is binary."""
 
     name: ClassVar[str] = "rbp"
     p: float = 0.8

@@ -1,8 +1,8 @@
-"""Measures: what is computed from a ranking, as frozen values that can be printed and read back.
+"""Evaluation measures as frozen values that can be printed and parsed.
 
-`NDCG(10)` is a measure; the convention is chosen when it is evaluated, and a field left at None follows it.
-`measure.bind(rules)` computes its tables once and returns a function from ranked queries to one number per query: NaN
-if the measure is undefined there or the query is left out of the mean.
+`NDCG(10)` is a measure. The convention is chosen at evaluation time, and fields left at None follow it.
+`measure.bind(rules)` computes tables once and returns a function from ranked queries to one number per query, which is
+NaN if the measure is undefined or the query is left out of the mean.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from toprank.data.arguments import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Convention, Discount, Gain, NoRelevantRule
 
-FEW_GRADES = 64
-"""Beyond, to go through the documents costs less than to count them by grade."""
+MAX_COUNTED_GRADES = 64
+"""Number of distinct grades up to which counting documents by grade is faster than iterating over them."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Ranked queries, and their judged documents: more than the ranked ones if a run missed some."""
+    """Ranked queries with their judged documents, including those that a run did not retrieve."""
 
     order: IntArray
     ends: npt.NDArray[np.bool_]
@@ -43,56 +43,56 @@ class View:
 
     @property
     def ranked(self) -> tuple[npt.NDArray[Any], ...]:
-        """The arguments that all kernels share."""
+        """Arguments that all kernels share."""
         return self.order, self.ends, self.starts, self.codes
 
     @property
     def judged(self) -> tuple[npt.NDArray[Any], IntArray]:
-        """The arguments of kernels that look at all judged documents."""
+        """Arguments of kernels that read all judged documents."""
         return self.judged_codes, self.judged_offsets
 
     def filled(self, kernel: Callable[..., Any], *arguments: Any) -> FloatArray:
-        """The number that a kernel writes for each query."""
+        """Run a kernel and return the number that it writes for each query."""
         out = np.empty(len(self.sizes))
         kernel(*arguments, out)
         return out
 
     def weighted(self, table: FloatArray, weights: FloatArray, limits: IntArray | None = None) -> FloatArray:
-        """Σ over ranks (up to `limits`) of the grade's entry in the table times the rank's weight."""
+        """Return Σ over ranks (up to `limits`) of the table entry of the grade times the weight of the rank."""
         return self.filled(kernels.weighted_sum, *self.ranked, table, weights, self.sizes if limits is None else limits)
 
     @cached_property
     def grade_counts(self) -> IntArray:
-        """How many judged documents of each query have each grade: counted once for all measures."""
+        """Number of judged documents by query and grade, counted once for all measures."""
         counts = np.empty((len(self.sizes), self.n_grades), dtype=np.int64)
         kernels.grade_counts(*self.judged, counts)
         return counts
 
     def count_relevant(self, relevant: FloatArray) -> FloatArray:
-        """How many judged documents have a relevant grade."""
-        if self.n_grades > FEW_GRADES:
+        """Return the number of judged documents with a relevant grade, per query."""
+        if self.n_grades > MAX_COUNTED_GRADES:
             return self.filled(kernels.count_relevant_of_many_grades, *self.judged, relevant)
         return self.filled(kernels.count_relevant, self.grade_counts, relevant)
 
 
 class Rules(NamedTuple):
-    """What a measure depends on besides the ranking."""
+    """Everything except the ranking that the value of a measure depends on."""
 
     convention: Convention
     grades: FloatArray
-    """The distinct grades; documents carry indices into it."""
+    """Distinct grades; documents hold indices into this array."""
     max_grade: float
     min_relevance: float
-    """Grades of at least this much count as relevant, unless the measure says otherwise."""
+    """Lowest relevant grade, for measures that do not set their own."""
     longest: int
-    """Number of documents of the longest list."""
+    """Number of documents in the longest list."""
 
     def length(self, k: int | None) -> int:
-        """How many ranks count under a cut-off."""
+        """Return the number of ranks within a cut-off."""
         return self.longest if k is None else min(k, self.longest)
 
     def relevant(self, rel: float | None) -> FloatArray:
-        """1 for each grade that is relevant, else 0."""
+        """Return 1 for each relevant grade and 0 for the others."""
         return (self.grades >= (self.min_relevance if rel is None else rel)).astype(np.float64)
 
 
@@ -101,21 +101,21 @@ BoundMeasure = Callable[[View], FloatArray]
 
 @dataclass(frozen=True)
 class Measure(metaclass=PlainArguments):
-    """Base of all measures; subclasses say how they are bound."""
+    """Base class of measures; subclasses implement `bind`."""
 
     name: ClassVar[str] = ""
     higher_is_better: ClassVar[bool] = True
     pairwise_ties: ClassVar[bool] = False
-    """Whether the measure itself says what a tie is worth, whatever the convention does with ties."""
+    """Whether the measure defines the value of a tie itself, independently of the convention."""
 
     @property
     def depth(self) -> int | None:
-        """How far down the ranking is looked at; None: to its end."""
+        """Number of top ranks that are evaluated; None for the whole list."""
         return getattr(self, "k", None)
 
     @abstractmethod
     def bind(self, rules: Rules) -> BoundMeasure:
-        """The function that turns ranked queries into one number each."""
+        """Return the function that computes one number for each ranked query."""
 
     def __str__(self) -> str:
         options = []
@@ -130,7 +130,7 @@ class Measure(metaclass=PlainArguments):
 
     @classmethod
     def default_depth(cls) -> Any:
-        """The cut-off if none is named."""
+        """Return the default cut-off."""
         return next((field.default for field in fields(cls) if field.name == "k"), None)
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class Measure(metaclass=PlainArguments):
                 check_number(f"{name} of {self.name}", getattr(self, name))
         no_relevant = getattr(self, "no_relevant", None)
         if no_relevant not in (None, "zero", "one", "skip"):
-            raise UnknownNameError("rule for queries without anything relevant", no_relevant, ["zero", "one", "skip"])
+            raise UnknownNameError("rule for queries without relevant documents", no_relevant, ["zero", "one", "skip"])
         for name, kind in (("gain", Gain), ("discount", Discount)):
             value = getattr(self, name, None)
             if value is not None:
@@ -149,17 +149,17 @@ class Measure(metaclass=PlainArguments):
 
 
 def apply_no_relevant(values: FloatArray, no_relevant: Any, rule: NoRelevantRule) -> FloatArray:
-    """Apply the rule for queries without anything relevant to a measure divided by what an ideal ranking gets."""
+    """Set the value of queries without relevant documents, for a measure that is normalized by the ideal ranking."""
     return np.where(no_relevant, {"zero": 0.0, "one": 1.0, "skip": np.nan}[rule], values)
 
 
 def divided(values: FloatArray, by: FloatArray) -> FloatArray:
-    """Divide number by number; 0 where there is nothing to divide by."""
+    """Divide element by element; the result is 0 if the divisor is 0."""
     return np.divide(values, by, out=np.zeros_like(values), where=by > 0)
 
 
 def skip_no_relevant(table: FloatArray, values: BoundMeasure, rules: Rules) -> BoundMeasure:
-    """Leave blank queries out where the convention says so; a measure that is not divided is 0 there otherwise."""
+    """Leave out queries without relevant documents if the convention skips them; unnormalized measures are 0 there."""
     if rules.convention.no_relevant != "skip":
         return values
     some = (table > 0).astype(np.float64)
@@ -168,11 +168,16 @@ def skip_no_relevant(table: FloatArray, values: BoundMeasure, rules: Rules) -> B
 
 @dataclass(frozen=True)
 class Custom(Measure):
-    """A measure of your own: a function of the labels in rank order, and optionally a cut-off.
+    """A user-defined measure: a function of the labels in rank order, with an optional cut-off.
 
-    The function gives a number for each query, or None to leave the query out of the mean; NaN, more often a slip than
-    a wish, is refused. It has no closed form for ties: under conventions that take expectations over tied orders it
-    is refused where documents of other labels are tied at a rank that it looks at, and only there.
+    The function returns a number for each query, or None to leave the query out of the mean; NaN raises an error.
+    Custom measures have no closed form for ties. Under conventions that take expectations over tied documents, they
+    raise an error if documents with different labels are tied within the cut-off.
+
+    Args:
+        title: name of the measure.
+        function: function of the labels of a query in rank order.
+        k: cut-off. Default: the whole list.
 
     >>> first_is_relevant = Custom("first", lambda labels: float(labels[0] > 0))
     >>> str(first_is_relevant)
@@ -188,20 +193,23 @@ class Custom(Measure):
         super().__post_init__()
         try:
             signature = inspect.signature(self.function)
-        except (TypeError, ValueError):  # not callable, or a function of C without a signature: `bind` calls it
+        except (
+            TypeError,
+            ValueError,
+        ):  # not callable, or a C function without a signature; errors then appear in `bind`
             return
         try:
             signature.bind(None)
         except TypeError:
             raise DataError(
-                f"The function of the measure '{self.title}' is called with one argument, the labels in rank order, "
-                f"but it takes {signature}. Cut-offs are given to the measure: Custom({self.title!r}, function, k=10)."
+                f"The function of the measure '{self.title}' takes {signature}, but is called with one argument, the "
+                f"labels in rank order. Give a cut-off to the measure: Custom({self.title!r}, function, k=10)."
             ) from None
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
         def values(view: View) -> FloatArray:
-            ranked = int(view.starts[-1])  # behind it `order` and `ends` are not filled
+            ranked = int(view.starts[-1])  # `order` and `ends` are undefined after this position
             labels = rules.grades[view.codes[view.order[:ranked]]]
             if rules.convention.ties == "expected":
                 self._refuse_ties(labels, view.ends[:ranked], view.starts, rules.convention.name)
@@ -211,7 +219,7 @@ class Custom(Measure):
         return values
 
     def _refuse_ties(self, labels: FloatArray, ends: npt.NDArray[np.bool_], starts: IntArray, convention: str) -> None:
-        """Refuse tied documents whose order the function would see."""
+        """Raise an error if documents with different labels are tied within the cut-off."""
         groups = np.flatnonzero(np.r_[True, ends[:-1]])
         mixed = np.maximum.reduceat(labels, groups) != np.minimum.reduceat(labels, groups)
         query = np.searchsorted(starts, groups, side="right") - 1
@@ -221,10 +229,10 @@ class Custom(Measure):
             tied = labels[first : first + int(ends[first:].argmax()) + 1]
             n, shown = len(np.unique(query[seen])), np.array2string(tied, threshold=8, edgeitems=4)
             raise DataError(
-                f"'{self.title}' is a custom measure without a closed form for ties, and in "
-                f"{f'{n:,} queries' if n > 1 else 'a query'} documents of other labels are tied at a rank that it "
-                f"looks at (labels {shown} at one score), so it cannot be evaluated under '{convention}'. Choose a "
-                "convention that orders ties (for example 'letor-clipped')."
+                f"The custom measure '{self.title}' cannot be evaluated under '{convention}', because it has no closed "
+                f"form for ties and {f'{n:,} queries have' if n > 1 else 'a query has'} tied documents with different "
+                f"labels within the cut-off (labels {shown} at one score). Choose a convention that orders ties, for "
+                "example 'letor-clipped'."
             )
 
     def _value(self, labels: FloatArray) -> float:
@@ -238,8 +246,8 @@ class Custom(Measure):
         if not np.isfinite(number):
             shown = np.array2string(labels, threshold=8, edgeitems=4)
             raise DataError(
-                f"The measure '{self.title}' gives {value!r} for a query with the labels {shown} in rank order; give a "
-                "finite number, or None to leave the query out."
+                f"The measure '{self.title}' returns {value!r} for a query with the labels {shown} in rank order. It "
+                "must return a finite number, or None to leave the query out."
             )
         return number
 

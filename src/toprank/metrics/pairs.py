@@ -1,7 +1,7 @@
-"""Agreement of two orders, pair by pair: T criterion, pairwise accuracy, τ_b, Spearman's ρ, and the OWA ranking error.
+"""Pairwise and correlation measures: T criterion, pairwise accuracy, Kendall's τ_b, Spearman's ρ, OWA ranking error.
 
-They are undefined on a single document or equal labels; such queries are left out of the mean, and counted. Ties need
-no expectation here: each measure says itself what a tied pair is worth.
+They are undefined for a single document or equal labels; such queries are left out of the mean. Each measure defines
+the value of a tied pair itself.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from toprank.errors import UnknownNameError
 from toprank.metrics.measure import BoundMeasure, Measure, Rules, View
 
 ORDERED_WEIGHTS = {"constant": "CONSTANT", "top": "TOP", "1/j": "RECIPROCAL", "exp": "EXP"}
-"""How the weights of an ordered average may fall, and what the kernels' `OrderedWeight` calls it."""
+"""Decreasing weight functions of the ordered weighted average → their names in the kernels' `OrderedWeight`."""
 
 
 @dataclass(frozen=True)
 class TCriterion(Measure):
-    """2/(m(m−1)) Σ_{i<i'} (y_(i) − y_(i')), (4) of Cossock & Zhang 2008; undefined on one document or equal labels."""
+    """T criterion 2/(m(m−1)) Σ_{i<i'} (y_(i) − y_(i')), equation (4) of Cossock & Zhang 2008."""
 
     name: ClassVar[str] = "t"
 
@@ -61,13 +61,13 @@ class _PairMeasure(Measure):
             columns = vars(kernels.PairCount)
             counts = np.empty((len(view.sizes), len(columns)))
             kernels.pair_counts(*view.ranked, len(rules.grades), counts)
-            return self._of({name.lower(): counts[:, column] for name, column in columns.items()})
+            return self._from_counts({name.lower(): counts[:, column] for name, column in columns.items()})
 
         return values
 
     @abstractmethod
-    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
-        """The measure from the counts of `kernels.pair_counts`, by name."""
+    def _from_counts(self, counts: dict[str, FloatArray]) -> FloatArray:
+        """Return the measure computed from the named counts of `kernels.pair_counts`."""
 
 
 def _or_nan(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -77,43 +77,44 @@ def _or_nan(above: FloatArray, below: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class PairwiseAccuracy(_PairMeasure):
-    """Share of the pairs of different grades in the right order; a score tie counts one half."""
+    """Share of pairs with different grades that are ranked in the correct order; tied scores count one half."""
 
     name: ClassVar[str] = "pairacc"
 
-    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
+    def _from_counts(self, counts: dict[str, FloatArray]) -> FloatArray:
         return _or_nan(counts["concordant"] + counts["score_ties"] / 2, counts["label_pairs"])
 
 
 @dataclass(frozen=True)
 class KendallTau(_PairMeasure):
-    """Kendall's τ_b between scores and labels."""
+    """Kendall's rank correlation τ_b between scores and labels."""
 
     name: ClassVar[str] = "tau"
 
-    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
-        # One root of the product: the root of a square is exact, so that equal orders give 1 and not the float above.
+    def _from_counts(self, counts: dict[str, FloatArray]) -> FloatArray:
+        # Take one root of the product: it is exact for a square, so that equal orders give exactly 1.
         tau = _or_nan(
             counts["concordant"] - counts["discordant"], np.sqrt(counts["label_pairs"] * counts["score_pairs"])
         )
-        return np.clip(tau, -1.0, 1.0)  # rounding may carry the quotient beyond
+        return np.clip(tau, -1.0, 1.0)  # rounding error may exceed the range
 
 
 @dataclass(frozen=True)
 class SpearmanRho(_PairMeasure):
-    """Spearman's ρ between scores and labels, on mean ranks."""
+    """Spearman's rank correlation ρ between scores and labels, with mean ranks for ties."""
 
     name: ClassVar[str] = "rho"
 
-    def _of(self, counts: dict[str, FloatArray]) -> FloatArray:
+    def _from_counts(self, counts: dict[str, FloatArray]) -> FloatArray:
         return counts["spearman"]
 
 
 @dataclass(frozen=True)
 class OWA(Measure):
-    """Ordered-weighted ranking error of Usunier et al. 2009 (lower is better): mean over relevant documents of Φ(rank).
+    """Ordered weighted ranking error of Usunier et al. 2009: the mean of Φ(rank) over relevant documents.
 
-    `weights`: ``constant``, ``top`` (constant on the top p %), ``1/j`` or ``exp``; ties count against the ranking.
+    Lower is better, and ties count against the ranking. `weights` is ``constant``, ``top`` (constant on the top p %),
+    ``1/j`` (default) or ``exp``.
     """
 
     name: ClassVar[str] = "owa"

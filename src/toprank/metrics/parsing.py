@@ -1,8 +1,8 @@
-"""Names of measures, read and written: `parse(str(m)) == m`, and the spellings of the usual tools are understood.
+"""Parser for names of measures, including the spellings of other tools; `parse(str(m)) == m`.
 
-The canonical form is ``name@k(option=value,…)``: ``ndcg@10``, ``ap@100(norm=hits)``, ``rbp(p=0.9)``. Also read:
+The canonical form is ``name@k(option=value,…)``: ``ndcg@10``, ``ap@100(norm=hits)``, ``rbp(p=0.9)``. Also accepted:
 trec_eval's ``ndcg_cut_10``, ``P.5``, ``recip_rank``, ``map_cut_100``; ir_measures' ``nDCG@10``, ``AP(rel=2)@10``,
-``R@100``; LightGBM's and XGBoost's ``ndcg@10``, ``map@10``, ``ndcg@10-``, ``pre@5``. Spelling never sets the gain.
+``R@100``; LightGBM's and XGBoost's ``ndcg@10``, ``map@10``, ``ndcg@10-``, ``pre@5``. The spelling never sets the gain.
 """
 
 from __future__ import annotations
@@ -36,70 +36,70 @@ _SHAPE = re.compile(
 )
 
 
-def parse(what: Measure | str) -> Measure:
-    """The measure of that name.
+def parse(metric: Measure | str) -> Measure:
+    """Return the measure with a name.
 
     >>> parse("nDCG@10") == parse("ndcg_cut_10") == NDCG(10)
     True
     >>> str(parse("AP(rel=2)@100"))
     'ap@100(rel=2)'
     """
-    if isinstance(what, Measure):
-        return what
-    if not isinstance(what, str):
-        raise _no_metric(what)
-    match = _SHAPE.fullmatch(what.strip())
+    if isinstance(metric, Measure):
+        return metric
+    if not isinstance(metric, str):
+        raise _no_metric(metric)
+    match = _SHAPE.fullmatch(metric.strip())
     if match is None:
-        raise UnknownNameError("metric", what, known_names())
+        raise UnknownNameError("metric", metric, known_names())
     bare = re.sub(r"[_\- ]", "", match["name"].lower())
     name = _ALIASES.get(bare, bare)
-    options = {**_options(match["first"], what), **_options(match["second"], what)}
+    options = {**_options(match["first"], metric), **_options(match["second"], metric)}
     if name == "meanndcg":
         name, options["k"] = "avgndcg", None
     kind = MEASURES.get(name)
     if kind is None:
-        raise UnknownNameError("metric", what, known_names())
+        raise UnknownNameError("metric", metric, known_names())
     cut = match["cut"] or match["trec"]
     if cut is not None:
         options["k"] = int(cut)
     if match["minus"]:
-        options["no_relevant"] = "zero"  # XGBoost's suffix: a query with nothing relevant counts 0
-    return _make(kind, options, what)
+        options["no_relevant"] = "zero"  # XGBoost's suffix: queries without relevant documents count 0
+    return _make(kind, options, metric)
 
 
-def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measure]:
-    """Several measures by their spellings, which are kept as names; a string may hold a list separated by commas.
+def parse_all(metrics: str | Measure | Iterable[str | Measure]) -> dict[str, Measure]:
+    """Return measures by name, as the caller spells them; a string may list several, separated by commas.
 
     >>> list(parse_all("ndcg@10, map"))
     ['ndcg@10', 'map']
     """
-    if isinstance(what, Measure):
-        what = [what]
-    if isinstance(what, str):
-        what = [part for part in re.split(r",(?![^(]*\))", what) if part.strip()]
-    if not isinstance(what, Iterable):
-        raise _no_metric(what)
+    if isinstance(metrics, Measure):
+        metrics = [metrics]
+    if isinstance(metrics, str):
+        metrics = [part for part in re.split(r",(?![^(]*\))", metrics) if part.strip()]
+    if not isinstance(metrics, Iterable):
+        raise _no_metric(metrics)
     measures: dict[str, Measure] = {}
-    for part in what:
+    for part in metrics:
         name, measure = part.strip() if isinstance(part, str) else str(part), parse(part)
         if measures.setdefault(name, measure) != measure:
-            raise DataError(f"Two different metrics are both called '{name}'; give a function a name of its own.")
+            raise DataError(f"Two different metrics are called '{name}'. Give custom measures distinct names.")
     if not measures:
-        raise DataError("No metric is named; ask for at least one, for example ndcg@10.")
+        raise DataError("No metric was given. Name at least one, for example ndcg@10.")
     return measures
 
 
 def _no_metric(value: Any) -> DataError:
     if callable(value):
         return DataError(
-            "A function is no metric by itself; give it a name, and a convention that orders ties: "
-            "toprank.metrics.Custom('name', function), convention='letor-clipped'."
+            "A function must be wrapped to be used as a metric: toprank.metrics.Custom('name', function), with a "
+            "convention that orders ties, such as convention='letor-clipped'."
         )
-    return DataError(f"A metric is a name such as 'ndcg@10', or a measure of toprank.metrics, not {value!r}.")
+    return DataError(f"{value!r} is not a metric. Give a name such as 'ndcg@10', or a measure of toprank.metrics.")
 
 
 def known_names() -> list[str]:
-    """The names to suggest when a metric is unknown; those that usually have a cut-off also with one."""
+    """Return the names to suggest for an unknown metric, with a cut-off if it is common."""
     cut = [f"{name}@10" for name in ("ndcg", "err", "p", "recall")]
     return [*MEASURES, *cut, *sorted(_ALIASES)]
 
@@ -109,7 +109,7 @@ def _options(text: str | None, spelling: str) -> dict[str, Any]:
     for part in re.split(r",(?![^\[(]*[\])])", text[1:-1]) if text else []:
         key, equals, value = part.partition("=")
         if not equals:
-            raise DataError(f"'{part.strip()}' in the metric '{spelling}' is not of the form option=value.")
+            raise DataError(f"'{part.strip()}' in the metric '{spelling}' must have the form option=value.")
         options[key.strip().lower()] = _value(value.strip().strip("'\""))
     if "blank" in options:  # the name of the option in model files of earlier versions
         options["no_relevant"] = options.pop("blank")

@@ -1,10 +1,10 @@
-"""The only sort, and the only place that knows what a tie is.
+"""Ranking of documents by score, with tied groups. All rankings are computed here.
 
-Documents of a query are ranked by score, highest first. Equal scores form a tied group. Under ``expected`` ties the
-group keeps its extent and metrics take their expectation over its orders; under the other rules every document is a
-group of its own, in the order of the rows (which the caller may have permuted first).
+Documents of a query are ranked by descending score. Documents with equal scores form a tied group. Under ``expected``
+ties the group is kept, and metrics take the expectation over its orders. Under the other rules every document is a
+group of its own, in the order of the rows, which the caller may have permuted.
 
-A cut-off k needs no full sort: only the few documents that can be among the best are sorted (`native/ranking.c`).
+With a cut-off k, only documents that can be among the best k are sorted (`native/ranking.c`).
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from toprank.errors import DataError
 
 
 class Ranked(NamedTuple):
-    """Documents of some queries in rank order: query q holds the positions ``starts[q]:starts[q + 1]``.
+    """Documents of several queries in rank order; query q owns the positions ``starts[q]:starts[q + 1]``.
 
-    A query is ranked at least down to the wanted depth, always to the end of a tied group.
+    Each query is ranked to the requested depth or beyond it, to the end of a tied group.
     """
 
     order: IntArray
-    """Document numbers, best first."""
+    """Indices of the documents, best first."""
     ends: npt.NDArray[np.bool_]
-    """Whether a position is the last of its tied group."""
+    """Whether each position is the last of its tied group."""
     starts: IntArray
 
 
 def checked_scores(scores: npt.ArrayLike, n: int) -> FloatArray:
-    """One score for each of `n` documents; a column of them will do."""
+    """Return the scores of `n` documents as an array; a matrix with one column is accepted."""
     if hasattr(scores, "predict"):
-        raise DataError(f"A {type(scores).__name__} is no list of scores; give what it predicts: .predict(data).")
+        raise DataError(f"scores is a {type(scores).__name__}. Give its predictions instead: .predict(data).")
     values = np.ascontiguousarray(numbers(scores, "scores"), dtype=np.float64)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (n,):
-        raise DataError(f"There are {values.size} scores for {n} documents; there must be one for each.")
+        raise DataError(f"There are {values.size} scores for {n} documents. Give one score per document.")
     return values
 
 
 def rank_block(
     scores: FloatArray, offsets: IntArray, block: tuple[int, int], depth: int | None, keep_ties: bool
 ) -> Ranked:
-    """Rank the queries ``block[0] … block[1] - 1`` down to `depth` (None: to the end)."""
+    """Rank the queries ``block[0] … block[1] - 1`` to `depth` (None: completely)."""
     first, last = block
     if len(scores) < offsets[last]:
-        raise DataError(f"There are {len(scores)} scores for {offsets[-1]} documents; there must be one for each.")
+        raise DataError(f"There are {len(scores)} scores for {offsets[-1]} documents. Give one score per document.")
     if depth is not None:
         check_whole("The depth k of a ranking", depth, 1)
     n_documents = int(offsets[last] - offsets[first])
     order, ends = np.empty(n_documents, dtype=np.int64), np.empty(n_documents, dtype=np.bool_)
     starts = np.empty(last - first + 1, dtype=np.int64)
-    wanted = n_documents if depth is None else min(depth, n_documents)
-    bad = kernels.rank_queries(scores, offsets[first : last + 1], wanted, keep_ties, order, ends, starts)
+    n_ranked = n_documents if depth is None else min(depth, n_documents)
+    bad = kernels.rank_queries(scores, offsets[first : last + 1], n_ranked, keep_ties, order, ends, starts)
     if bad >= 0:
         query = int(np.searchsorted(offsets, bad, side="right")) - 1
         raise DataError(
-            f"The score of document {bad} (from 0; query number {query}) is NaN; every document needs a score."
+            f"The score of document {bad} (from 0; query number {query}) is NaN. Every document needs a score."
         )
     return Ranked(order, ends, starts)
 
 
 def ranking(scores: npt.ArrayLike, queries: Queries, depth: int | None = None) -> Ranked:
-    """Rank all documents, ties in the order of the rows; ``order`` lists document numbers query by query.
+    """Rank all documents, ties in the order of the rows; ``order`` lists document indices query by query.
 
     >>> ranking([0.1, 0.9, 0.5, 0.5], Queries([0, 2, 4])).order.tolist()
     [1, 0, 2, 3]
@@ -81,7 +81,7 @@ def ranking(scores: npt.ArrayLike, queries: Queries, depth: int | None = None) -
 
 
 def best_rows(scores: npt.ArrayLike, queries: Queries, k: int | None) -> list[IntArray]:
-    """The rows of the best k documents of each query, best first; None: of all.
+    """Return the rows of the best k documents of each query, best first; all documents if k is None.
 
     >>> [rows.tolist() for rows in best_rows([0.1, 0.9, 0.5, 0.5], Queries([0, 2, 4]), 1)]
     [[1], [2]]

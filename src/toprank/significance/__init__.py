@@ -1,8 +1,8 @@
-"""Paired statistics of per-query numbers: vectors in, numbers out.
+"""Paired tests, confidence intervals and effect sizes for per-query values.
 
-Every function takes the values of system `a` and system `b` on the same queries, in the same order, or the
-differences alone. A difference is always ``a - b``. A query where either value is NaN (left out of the mean by the
-metric) is dropped from both; `n` in each result is what remains. Differences that are mere rounding count as zero.
+Every function takes the values of system `a` and system `b` on the same queries in the same order, or only the
+differences. A difference is always ``a - b``. Queries with NaN for either system (the metric leaves them out of the
+mean) are dropped; `n` in each result counts the remaining ones. Differences within rounding error count as zero.
 
 >>> from toprank.significance import randomization_test, win_tie_loss
 >>> a = [0.62, 0.45, 0.71, 0.33, 0.58, 0.49]

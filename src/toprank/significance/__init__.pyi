@@ -1,4 +1,4 @@
-"""The names of `toprank.significance`, and where they live: read by type checkers, and by `__init__.py`."""
+"""Public names of `toprank.significance`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank.significance.effects import bonferroni as bonferroni
 from toprank.significance.effects import effect_size as effect_size

@@ -1,7 +1,7 @@
-"""How far judges agree beyond chance: Cohen's kappa of two, Krippendorff's alpha of any number.
+"""Chance-corrected agreement between judges: Cohen's kappa for two, Krippendorff's alpha for any number.
 
-Both are computed from counts, (…, grades, grades): of one set of judgments, or of several at once, such as all
-judgments without each query in turn.
+Both are computed from count matrices of shape (…, grades, grades), so that the leave-one-query-out estimates of a
+jackknife are computed in one call.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ LEVELS = ("nominal", "ordinal", "interval")
 
 
 def confusions(a: IntArray, b: IntArray, query: IntArray, n_queries: int, n_grades: int) -> FloatArray:
-    """(queries, grades, grades): how often one judge gave the first grade and the other one the second."""
+    """Return the confusion matrix of two judges for each query: (queries, grades, grades)."""
     cells = (query * n_grades + a) * n_grades + b
     counts = np.bincount(cells, minlength=n_queries * n_grades**2).astype(np.float64)
     return counts.reshape(n_queries, n_grades, n_grades)
 
 
 def kappa(counts: FloatArray, weights: str = "none") -> FloatArray:
-    """Cohen's kappa: 1 − observed disagreement / disagreement by chance, with each judge's own shares of grades.
+    """Return Cohen's kappa: 1 − observed disagreement / disagreement expected by chance.
 
-    NaN where chance alone gives no disagreement: both judges always give the same grade.
+    Expected disagreement uses the marginal grade distribution of each judge. The result is NaN if expected disagreement
+    is 0, because both judges always give the same grade.
 
     Args:
-        counts: (…, grades, grades).
-        weights: the cost of a disagreement: ``none``, always 1; ``linear`` or ``quadratic`` in the number of grades
-            between the two.
+        counts: confusion matrices, (…, grades, grades).
+        weights: cost of a disagreement: ``none``, always 1; ``linear`` or ``quadratic`` in the distance of the two
+            grades. Default "none".
 
     >>> float(kappa(np.array([[2.0, 0.0], [1.0, 1.0]])))
     0.5
@@ -48,11 +49,13 @@ def kappa(counts: FloatArray, weights: str = "none") -> FloatArray:
 
 
 def coincidences(codes: IntArray, query: IntArray, n_queries: int, n_grades: int) -> FloatArray:
-    """(queries, grades, grades): pairs of grades that two judges gave to one document; all documents count alike.
+    """Return the coincidence matrix of grade pairs for each query: (queries, grades, grades).
+
+    Every document with at least two grades has the same total weight.
 
     Args:
-        codes: (documents, judges) numbers of grades; −1 where a judge gave none.
-        query: of each document.
+        codes: grade codes, (documents, judges); −1 for an unjudged document.
+        query: query index of each document.
         n_queries: number of queries.
         n_grades: number of grades.
     """
@@ -69,13 +72,13 @@ def coincidences(codes: IntArray, query: IntArray, n_queries: int, n_grades: int
 
 
 def krippendorff(counts: FloatArray, grades: npt.ArrayLike, level: str = "ordinal") -> FloatArray:
-    """Krippendorff's alpha from coincidences (…, grades, grades); NaN where only one grade occurs.
+    """Return Krippendorff's alpha from coincidence matrices (…, grades, grades); NaN if only one grade occurs.
 
     Args:
-        counts: see `coincidences`.
-        grades: the value of each grade, rising.
-        level: the cost of a disagreement: ``nominal``, always 1; ``ordinal``, by the number of judgments between the
-            two grades; ``interval``, the square of the difference.
+        counts: matrices from `coincidences`.
+        grades: value of each grade, ascending.
+        level: level of measurement, which sets the cost of a disagreement: ``nominal``, always 1; ``ordinal``, by the
+            number of judgments between the two grades; ``interval``, the squared difference.
 
     >>> table = coincidences(np.array([[0, 0], [1, 1], [0, 1]]), np.zeros(3, dtype=int), 1, 2)
     >>> round(float(krippendorff(table[0], [0.0, 1.0])), 4)
@@ -91,7 +94,7 @@ def krippendorff(counts: FloatArray, grades: npt.ArrayLike, level: str = "ordina
         values = np.asarray(grades, dtype=np.float64)
         cost = (values[:, None] - values) ** 2
     else:
-        middle = np.cumsum(of_grade, axis=-1) - of_grade / 2  # judgments below, with half of the grade's own
+        middle = np.cumsum(of_grade, axis=-1) - of_grade / 2  # judgments below a grade plus half of those at it
         cost = (middle[..., :, None] - middle[..., None, :]) ** 2
     expected = of_grade[..., :, None] * of_grade[..., None, :]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""How large a difference is: its interval, its effect size, the queries it takes to see it; p-values of many tests."""
+"""Confidence intervals, effect sizes, required numbers of queries, and corrections for multiple tests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ ONE_QUERY = "one query: its spread is unknown"
 
 
 def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: float = 0.95) -> Interval:
-    """``mean(d) ± t · sd(d) / √n``, t being the quantile with n - 1 degrees of freedom.
+    """Return Student's t interval ``mean(d) ± t · sd(d) / √n`` with n - 1 degrees of freedom.
 
-    One query has no spread: the interval is infinite. Differences that are all equal give an interval of no width.
+    The interval is infinite for a single query, whose spread is unknown, and has zero width if all differences are
+    equal.
 
     >>> low, high = t_interval([0.2, 0.1, 0.3])
     >>> round(low, 3), round(high, 3)
@@ -41,14 +42,14 @@ def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: 
     return Interval(mean, mean - half, mean + half, confidence, n, f"t, {n - 1} degrees of freedom")
 
 
-_EXACT_POWER = 1_000_000  # queries up to which the noncentral t is evaluated; beyond it the normal formula is exact
+_MAX_EXACT_QUERIES = 1_000_000  # with more queries the normal approximation equals the noncentral t distribution
 
 
 def effect_size(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> EffectSize:
-    """Cohen's ``d_z = mean(d) / sd(d)``, and Hedges' g, its bias-corrected form.
+    """Return Cohen's ``d_z = mean(d) / sd(d)`` and its bias-corrected form, Hedges' g.
 
-    ``g = d_z · Γ(ν/2) / (√(ν/2) Γ((ν-1)/2))`` with ν = n - 1. Zero differences everywhere give 0; equal differences
-    that are not zero give ±infinity; one query gives None.
+    ``g = d_z · Γ(ν/2) / (√(ν/2) Γ((ν-1)/2))`` with ν = n - 1. The effect size is 0 if all differences are zero,
+    ±infinity if they are equal and not zero, and None for a single query.
 
     >>> print(effect_size([0.2, 0.1, 0.3]))
     Effect size d_z = 2.0000 (Hedges' g = 1.1284) on 3 queries.
@@ -67,7 +68,7 @@ def effect_size(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> EffectSize:
 
 
 def win_tie_loss(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, tolerance: float = ROUNDING) -> WinTieLoss:
-    """Queries with ``a - b`` above `tolerance`, within ±`tolerance`, and below -`tolerance`.
+    """Count the queries with ``a - b`` above `tolerance`, within ±`tolerance`, and below -`tolerance`.
 
     >>> win_tie_loss([0.5, 0.4, 0.1 + 0.2], [0.4, 0.6, 0.3])
     WinTieLoss(wins=1, ties=1, losses=1)
@@ -81,16 +82,21 @@ def win_tie_loss(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, tolerance:
 def queries_needed(
     a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, power: float = 0.8, alpha: float = 0.05
 ) -> int | None:
-    """How many queries a two-sided paired t-test at level `alpha` needs to see such a difference.
+    """Return the number of queries that a two-sided paired t-test needs to detect the observed difference.
 
-    If the true mean and spread were those observed, a test on so many new queries would be significant, and on the
-    right side, with probability `power` (noncentral t distribution). The answer is as uncertain as the observed
-    effect size: a plan for the next experiment, not a comment on this one. Differences that are all equal and not
-    zero need 2 queries.
+    If the true mean and standard deviation are the observed ones, a test on that many new queries is significant with
+    the correct sign with probability `power` (noncentral t distribution). The number is as uncertain as the observed
+    effect size: use it to plan the next experiment, not to interpret this one.
+
+    Args:
+        a: values of the first system, one per query; or the differences if `b` is None.
+        b: values of the second system on the same queries.
+        power: probability of a significant result. Default 0.8.
+        alpha: level of the test. Default 0.05.
 
     Returns:
-        The number of queries, at least 2; None where no number would do (the mean is zero) or none can be found
-        (one query, whose spread is unknown).
+        The number of queries, at least 2 (2 if all differences are equal and not zero). None if no number suffices,
+        because the mean difference is zero, or if the spread is unknown, because there is only one query.
 
     >>> queries_needed([0.2, 0.1, 0.3, -0.1, 0.0, 0.1])
     18
@@ -99,15 +105,17 @@ def queries_needed(
 
 
 def queries_for_effect(size: float | None, *, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """`queries_needed` for a known effect size d_z.
+    """Return `queries_needed` for a known effect size d_z.
 
-    The search starts at the normal approximation ``((z_{1-α/2} + z_power) / d)² + z²_{1-α/2} / 2``, which is seldom
-    off by more than one.
+    The search starts from the normal approximation ``((z_{1-α/2} + z_power) / d)² + z²_{1-α/2} / 2``, which is rarely
+    wrong by more than one.
     """
     check_number("power", power, above=0, below=1)
     check_number("alpha", alpha, above=0, below=1)
     if power <= alpha:
-        raise DataError(f"power must be above alpha ({alpha:g}), the chance of a false alarm, not {power:g}.")
+        raise DataError(
+            f"power is {power:g}, but must be larger than alpha ({alpha:g}), the probability of a false positive."
+        )
     if size is None or abs(size) <= ROUNDING:
         return None
     if math.isinf(size):
@@ -115,7 +123,7 @@ def queries_for_effect(size: float | None, *, power: float = 0.8, alpha: float =
     normal = NormalDist()
     z = normal.inv_cdf(1 - alpha / 2)
     n = max(2, math.ceil(((z + normal.inv_cdf(power)) / size) ** 2 + z**2 / 2))
-    if n > _EXACT_POWER:
+    if n > _MAX_EXACT_QUERIES:
         return n
     while _t_power(size, n, alpha) < power:
         n += 1
@@ -125,15 +133,15 @@ def queries_for_effect(size: float | None, *, power: float = 0.8, alpha: float =
 
 
 def _t_power(size: float, n: int, alpha: float) -> float:
-    """P(t > critical value) for n queries of effect size |`size`|: the chance of a significant and right answer."""
+    """Return the power with n queries and effect size |`size`|: P(significant with the correct sign)."""
     from scipy.special import nctdtr, stdtrit
 
     missed = nctdtr(n - 1, abs(size) * math.sqrt(n), stdtrit(n - 1, 1 - alpha / 2))
-    return 1.0 if math.isnan(missed) else float(1 - missed)  # SciPy gives NaN for some chances near 0
+    return 1.0 if math.isnan(missed) else float(1 - missed)  # SciPy returns NaN for some probabilities near 0
 
 
 def bonferroni(p: npt.ArrayLike) -> FloatArray:
-    """``min(1, m · p)`` for a family of m p-values.
+    """Return Bonferroni-adjusted p-values: ``min(1, m · p)`` for m tests.
 
     >>> bonferroni([0.01, 0.25, 0.5]).tolist()
     [0.03, 0.75, 1.0]
@@ -143,9 +151,10 @@ def bonferroni(p: npt.ArrayLike) -> FloatArray:
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
-    """Holm's step-down form: never larger than Bonferroni's, and as safe, whatever the dependence of the tests.
+    """Return Holm-adjusted p-values (step-down), which control the familywise error under any dependence.
 
-    The i-th smallest (from 0) of m p-values becomes the largest of ``min(1, (m - j) · p_(j))`` over j ≤ i.
+    They are never larger than Bonferroni's. The i-th smallest (from 0) of m p-values becomes the maximum of
+    ``min(1, (m - j) · p_(j))`` over j ≤ i.
 
     >>> holm([0.25, 0.01, 0.25]).tolist()
     [0.5, 0.03, 0.5]
@@ -161,7 +170,7 @@ def holm(p: npt.ArrayLike) -> FloatArray:
 def _p_values(p: npt.ArrayLike) -> FloatArray:
     values = numbers(p, "p-values").astype(np.float64, copy=False)
     if values.ndim != 1:
-        raise DataError(f"p-values must be a list of numbers, not an array of {values.ndim} dimensions.")
+        raise DataError(f"p-values must be a one-dimensional list of numbers; this array has {values.ndim} dimensions.")
     if not ((values >= 0) & (values <= 1)).all():
-        raise DataError("p-values must lie between 0 and 1; correct only tests that were made.")
+        raise DataError("p-values must be between 0 and 1. Leave out tests that were not performed.")
     return values

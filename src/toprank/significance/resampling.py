@@ -24,31 +24,29 @@ from toprank.significance.results import Interval
 from toprank.significance.tests import ROUNDING, column, differences, moments, rescaled, stream_start
 
 _METHODS = {"studentized": "studentized", "bca": "BCa", "percentile": "percentile"}
-_STREAM = 2  # the stream of random words that draws queries; that of sign flips has the number 1
-_DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of threads
-_MIN_QUERIES = (
-    5  # below, resamples are too much alike: of the studentized intervals of 2, 3, 4 queries .61, .88, .93 held
-)
-_WEIGHT_STEP = 0.5  # standard errors, by which group weights are moved to find the curvature
-_MIN_WEIGHT = 1e-100  # of the largest weight: less changes no mean, but draws of such queries alone would weigh nothing
+_STREAM = 2  # random stream for resampling queries; sign flips use stream 1
+_DRAWS_PER_BLOCK = 1 << 20  # values drawn per task of the thread pool
+_MIN_QUERIES = 5  # with 2, 3 or 4 queries, nominal 95 % studentized intervals cover only 61, 88 and 93 %
+_WEIGHT_STEP = 0.5  # change of the group weights, in standard errors, for the numerical second derivative
+_MIN_WEIGHT = 1e-100  # relative to the largest: no effect on a mean, but resamples keep a positive total weight
 
 
 def effective_sample_size(weights: npt.ArrayLike) -> float:
-    """``(Σw)² / Σw²``: how many queries of equal weight would give as precise a mean; 0 if no query has a weight.
+    """Return Kish's effective sample size ``(Σw)² / Σw²``; 0 if all weights are 0.
 
     >>> effective_sample_size([1, 1, 1, 1]), effective_sample_size([1, 1, 0, 0])
     (4.0, 2.0)
     """
     w = checked_weights(weights)
-    # Not `w @ w`: a log has many sessions, and the threads of BLAS that a long product wakes then spin for a while.
+    # Not `w @ w`: for many sessions, BLAS would wake threads that keep spinning afterwards.
     return float(w.sum() ** 2 / np.square(w).sum()) if w.any() else 0.0
 
 
 def checked_weights(weights: npt.ArrayLike) -> FloatArray:
-    """Weights as parts of the largest, and no less than `_MIN_WEIGHT` unless 0: no square overflows or vanishes."""
+    """Return weights relative to the largest, at least `_MIN_WEIGHT` unless 0, so that squares stay finite."""
     array = numbers(weights, "weights").astype(np.float64, copy=False)
     if array.ndim != 1 or not ((array >= 0) & (array < np.inf)).all():
-        raise DataError("weights must be finite and not negative, one number for each query.")
+        raise DataError("weights must be finite and non-negative, one number per query.")
     parts = array / (array.max(initial=0.0) or 1.0)
     return np.where(array > 0, np.maximum(parts, _MIN_WEIGHT), 0.0)
 
@@ -63,19 +61,27 @@ def bootstrap_interval(
     seed: int = 0,
     threads: int | None = None,
 ) -> Interval:
-    """The bootstrap interval of the mean difference: queries are drawn again, with replacement.
+    """Return the bootstrap confidence interval of the mean difference over queries.
 
-    `method="studentized"`, the default, takes the quantiles of ``t = (mean of the resample - mean) / (s / √n)``, s
-    being the resample's own standard deviation, instead of Student's, which hold for normal differences. Per-query
-    differences are often skewed (many zeros, few large wins), and on those it covers the true mean more often than the
-    other methods and than `t_interval`, though it may be the widest (``benchmarks/coverage.py``). A resample's variance
-    counts at least 1/n of the sample's, so that n equal draws, whose variance is 0, do not make the interval infinite.
+    The studentized interval uses the bootstrap quantiles of ``t = (mean of the resample - mean) / (s / √n)``, with s
+    the standard deviation of the resample, in place of Student's quantiles. Per-query differences are often skewed
+    (many zeros, few large wins); on such data it covers the true mean more often than the other methods and than
+    `t_interval`, though it may be the widest (``benchmarks/coverage.py``). The variance of a resample is at least 1/n
+    of the sample variance, so that a resample of n equal values does not make the interval infinite.
 
-    `method="percentile"` takes the quantiles of the resampled means as they are, `method="bca"` moves them for bias
-    and skewness (Efron); both stay within the range of the differences, and are too short for few queries.
+    Args:
+        a: values of the first system, one per query; or the differences if `b` is None.
+        b: values of the second system on the same queries.
+        confidence: confidence level. Default 0.95.
+        method: ``"studentized"`` (default), ``"percentile"``, the quantiles of the resampled means, or ``"bca"``, the
+            same corrected for bias and skewness (Efron). The latter two are too short for few queries.
+        n_resamples: number of bootstrap resamples. Default 10,000.
+        seed: seed of the resamples.
+        threads: number of threads; the result does not depend on it.
 
-    Fewer than five queries are too few to draw anew, and the studentized interval is `t_interval`. One query has no
-    spread: the interval is infinite. Differences that are all equal give an interval of no width.
+    Returns:
+        The interval. With fewer than five queries, the studentized interval is that of `t_interval`; for one query it
+        is infinite. It has zero width if all differences are equal.
 
     >>> low, high = bootstrap_interval([0.2, 0.1, 0.3, -0.1, 0.2], seed=1)
     >>> bool(low < 0.14 < high)
@@ -90,13 +96,13 @@ def bootstrap_interval(
     n = len(values)
     mean, spread = moments(values)
     if not spread:
-        return t_interval(values, confidence=confidence)  # unknown or 0: there is nothing to draw
+        return t_interval(values, confidence=confidence)  # unknown or zero spread: nothing to resample
     if method == "studentized" and n < _MIN_QUERIES:
         student = t_interval(values, confidence=confidence)
-        return replace(student, detail=f"{student.detail}: too few queries to draw anew")
+        return replace(student, detail=f"{student.detail}: too few queries for a bootstrap")
     scaled, exponent = rescaled(values)
     center, deviation = scaled.mean(), scaled.std(ddof=1)
-    standard = (scaled - center) / deviation  # whatever the unit of the differences, the rest is the same
+    standard = (scaled - center) / deviation  # makes the rest independent of the unit of the differences
     means, variances = _resampled(standard, n_resamples, start, threads)
     if method == "studentized":
         ends = _studentized(means, variances, n, confidence)
@@ -119,20 +125,19 @@ def weighted_interval(
     seed: int = 0,
     threads: int | None = None,
 ) -> Interval:
-    """The studentized bootstrap interval of a weighted mean ``Σwv / Σw``: queries are drawn again with their weights.
+    """Return the studentized bootstrap interval of a weighted mean ``Σwv / Σw``, resampling queries with their weights.
 
-    Other queries would have other weights, too, so the mean is a ratio of two random sums, and each resample has its
-    own. Its standard error is the jackknife's. With equal weights the interval is that of `bootstrap_interval`. If few
-    queries carry the weight, no interval can be trusted: `effective_sample_size` and the interval's `detail` say how
-    many queries the weights leave. Fewer than five queries get Student's t with the degrees of freedom of the effective
-    sample.
+    Weights vary with the queries, so the mean is a ratio of two random sums, which is recomputed for each resample. The
+    standard error is that of the jackknife. With equal weights the interval equals that of `bootstrap_interval`. If few
+    queries carry most of the weight, intervals are unreliable; the interval's `detail` reports the effective sample
+    size. With fewer than five queries, Student's t with effective degrees of freedom is used.
 
     Args:
-        values: one per query; NaN for a query that does not count.
-        weights: one per query, not negative; a query of weight 0 does not count.
-        confidence: of the interval.
-        n_resamples: how often queries are drawn again.
-        seed: of the draws.
+        values: one value per query; NaN for a query that is left out.
+        weights: one non-negative weight per query; queries of weight 0 are left out.
+        confidence: confidence level. Default 0.95.
+        n_resamples: number of bootstrap resamples. Default 10,000.
+        seed: seed of the resamples.
         threads: number of threads; the result does not depend on it.
 
     >>> low, high = weighted_interval([0.2, 0.1, 0.3, -0.1, 0.2], [1, 2, 1, 1, 5])
@@ -144,10 +149,10 @@ def weighted_interval(
     start = stream_start(seed, _STREAM)
     plain, w = column(values, "values"), checked_weights(weights)
     if len(plain) != len(w):
-        raise DataError(f"There are {len(w)} weights for {len(plain)} values; each query needs one.")
+        raise DataError(f"{len(w)} weights were given for {len(plain)} values; give one weight per query.")
     counts = ~np.isnan(plain) & (w > 0)
     if not counts.any():
-        raise DataError("No query has both a value and a weight above 0, so there is no mean.")
+        raise DataError("No query has both a value and a positive weight, so the mean is undefined.")
     plain, w = plain[counts], w[counts] / w[counts].mean()
     n, effective = len(plain), effective_sample_size(w)
     scaled, exponent = rescaled(plain)
@@ -157,13 +162,13 @@ def weighted_interval(
         return Interval(mean, -math.inf, math.inf, confidence, n, ONE_QUERY, "weighted mean")
     if moments(plain)[1] == 0:
         return Interval(mean, mean, mean, confidence, n, ALL_EQUAL, "weighted mean")
-    missed = w * away / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
+    missed = w * away / np.maximum(n - w, 1e-12)  # change of the mean if this query is left out
     error = math.sqrt(float((missed - missed.mean()) @ (missed - missed.mean())) * (n - 1) / n)
     if n < _MIN_QUERIES:
         from scipy.special import stdtrit
 
         ends = np.array([-1.0, 1.0]) * stdtrit(max(effective - 1, 1), (1 + confidence) / 2)
-        method = "t: too few queries to draw anew"
+        method = "t: too few queries for a bootstrap"
     else:
         first_order = math.sqrt(float((w * away) @ (w * away)) / (n - 1))
         means, variances = _resampled(away / first_order, n_resamples, start, threads, w)
@@ -177,7 +182,7 @@ def weighted_interval(
 def _resampled(
     values: FloatArray, n_resamples: int, start: np.uint64, threads: int | None, weights: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Means and variances of the resamples."""
+    """Return the means and variances of the resamples."""
     means, variances = np.empty(n_resamples), np.empty(n_resamples)
     step = max(1, _DRAWS_PER_BLOCK // len(values))
 
@@ -193,19 +198,19 @@ def _resampled(
 
 
 def _studentized(means: FloatArray, variances: FloatArray, n: int, confidence: float) -> FloatArray:
-    """How many standard errors the ends lie from the estimate: minus the quantiles of t, the upper one first.
+    """Return the distance of both bounds from the estimate in standard errors: minus the upper and lower t quantiles.
 
-    A resample's variance counts at least 1/n: n equal draws have none, and their t would be infinite.
+    The variance of a resample is at least 1/n; the t of n equal values would be infinite otherwise.
     """
     tails = [(1 + confidence) / 2, (1 - confidence) / 2]
     return np.asarray(-np.quantile(means / np.sqrt(np.maximum(variances, 1 / n)), tails))
 
 
 def _bca_levels(values: FloatArray, means: FloatArray, tails: FloatArray, rounding: float) -> FloatArray:
-    """Φ(z₀ + (z₀ + z) / (1 - α(z₀ + z))) for z = Φ⁻¹(tail), of values that are standardized.
+    """Return the BCa quantile levels Φ(z₀ + (z₀ + z) / (1 - α(z₀ + z))), z = Φ⁻¹(tail), for standardized values.
 
-    z₀ is Φ⁻¹ of the share of resampled means below the mean, 0 (those within `rounding` of it count half), and for a
-    mean the jackknife's acceleration is α = Σd³ / (6 (Σd²)^{3/2}).
+    z₀ is Φ⁻¹ of the share of resampled means below 0 (those within `rounding` of 0 count half). For a mean, the
+    jackknife estimate of the acceleration is α = Σd³ / (6 (Σd²)^{3/2}).
     """
     normal = NormalDist()
     below = float(np.mean(means < -rounding) + np.mean(np.abs(means) <= rounding) / 2)
@@ -214,23 +219,23 @@ def _bca_levels(values: FloatArray, means: FloatArray, tails: FloatArray, roundi
     levels = []
     for tail in tails.tolist():
         z = shift + normal.inv_cdf(tail)
-        # 1 - αz ≤ 0 is beyond the map's range; its limit is the far end of the side that z lies on.
+        # 1 - αz ≤ 0 is outside the domain of the transformation; use its limit, 0 or 1.
         room = 1 - acceleration * z
         levels.append(normal.cdf(shift + z / room) if room > 0 else float(z > 0))
     return np.array(levels)
 
 
 def leave_one_out_means(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted means, each without one of the values."""
+    """Return the weighted means without each of the values (leave-one-out)."""
     if len(values) < 2:
         return np.empty(0)
     return np.asarray((values @ weights - values * weights) / (weights.sum() - weights))
 
 
 def jackknife_variance(leave_one_out: FloatArray) -> FloatArray:
-    """The variance of an estimate, from the estimates without each query (or group of them).
+    """Return the jackknife variance from leave-one-out estimates (without each query or group of queries).
 
-    >>> float(jackknife_variance(np.array([0.25, 0.15, 0.2])))  # of 0.1, 0.3 and 0.2: their variance, by three
+    >>> float(jackknife_variance(np.array([0.25, 0.15, 0.2])))  # leave-one-out means of 0.1, 0.3 and 0.2
     0.00333...
     """
     n = len(leave_one_out)
@@ -240,7 +245,7 @@ def jackknife_variance(leave_one_out: FloatArray) -> FloatArray:
 def jackknife_interval(
     value: float, leave_one_out: FloatArray, weights: FloatArray, confidence: float, quantity: str = "estimate"
 ) -> Interval:
-    """`jackknife` of one number; the interval of one query, which says nothing of others, is infinite."""
+    """Return the `jackknife` interval of one number; it is infinite for a single query."""
     interval = jackknife(value, leave_one_out, weights, confidence)
     known = np.isfinite(interval.low)
     low, high = (float(interval.low), float(interval.high)) if known else (-np.inf, np.inf)
@@ -265,16 +270,16 @@ def second_order_interval(
 
     Args:
         value: the estimate.
-        leave_one_out: the estimates without each group.
-        weights: the weight of each group; they sum to 1.
-        reweighted: returns the estimate if the groups have these weights instead of 1.
+        leave_one_out: estimates without each group.
+        weights: weight of each group; they sum to 1.
+        reweighted: function that returns the estimate for given group weights (1 each for `value`).
         confidence: confidence level of the interval.
-        quantity: what is estimated.
+        quantity: name of the estimated quantity.
 
     >>> x = np.array([1.0, 2.0, 3.0, 6.0])
     >>> rests = np.array([np.delete(x, i).mean() ** 2 for i in range(4)])
     >>> squared = second_order_interval(9.0, rests, np.full(4, 0.25), lambda w: np.average(x, weights=w) ** 2, 0.95)
-    >>> round(squared.value, 4)  # unbiased: 9 less the variance of the mean
+    >>> round(squared.value, 4)  # 9 minus the variance of the mean: unbiased
     7.8333
     """
     from scipy.special import ndtri, stdtrit
@@ -283,12 +288,12 @@ def second_order_interval(
     if n < 2 or not np.isfinite(leave_one_out).all():
         return Interval(value, -np.inf, np.inf, confidence, n, "jackknife over queries", quantity)
     error = float(np.sqrt(jackknife_variance(leave_one_out)))
-    if error <= 1e-12 * abs(value):  # rounding alone
+    if error <= 1e-12 * abs(value):  # only rounding error
         return jackknife_interval(value, leave_one_out, weights, confidence, quantity)
     bias = float((1 - weights) @ (leave_one_out - value))
     steps = (
         (n - 1) / n * (leave_one_out.mean() - leave_one_out) / error
-    )  # at most 1 in size: no weight becomes negative
+    )  # at most 1 in absolute value, so no weight becomes negative
     quadratic = sum(reweighted(1 + side * _WEIGHT_STEP * steps) - value for side in (1, -1)) / (
         2 * _WEIGHT_STEP**2 * error
     )
@@ -300,7 +305,7 @@ def second_order_interval(
 
 
 def mean_interval(values: FloatArray, weights: FloatArray, confidence: float, quantity: str = "estimate") -> Interval:
-    """`jackknife_interval` of a weighted mean.
+    """Return the `jackknife_interval` of a weighted mean.
 
     >>> low, high = mean_interval(np.array([0.1, 0.3, 0.2]), np.ones(3), 0.95)
     >>> round(low, 3), round(high, 3)
@@ -322,21 +327,21 @@ def jackknife(
     log_scale: bool = False,
     extra_variance: FloatArray | float = 0.0,
 ) -> Interval[FloatArray]:
-    """The intervals of estimates, from the estimates without each query (or group of queries) in turn.
+    """Return jackknife confidence intervals over queries or groups of queries.
 
-    Student's t with the jackknife's standard error; the degrees of freedom are those of the effective number of
-    queries, 1/Σ shares² − 1. One query has no spread, and NaN for ends.
+    The interval is Student's t with the jackknife standard error. Degrees of freedom are the effective sample size
+    minus one, 1/Σ weights² − 1. With a single query, the bounds are NaN.
 
     Args:
-        value: one estimate, or several.
-        leave_one_out: the estimates without each query.
-        weights: the weight of each query; they sum to 1.
-        confidence: of the interval.
-        log_scale: whether estimates are 0 or more and their errors are factors; if an estimate is 0, nothing bounds it
-            from above, and the upper end is infinite.
-        extra_variance: a variance to add, which leaving queries out does not show.
+        value: one estimate, or an array of estimates.
+        leave_one_out: estimates without each query.
+        weights: weight of each query; they sum to 1.
+        confidence: confidence level.
+        log_scale: for non-negative estimates with multiplicative errors: compute the interval on the log scale. The
+            upper bound is infinite if the estimate is 0.
+        extra_variance: additional variance that the jackknife cannot capture. Default 0.
 
-    >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # of 0.1, 0.3 and 0.2
+    >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # values 0.1, 0.3 and 0.2
     >>> round(float(low), 3), round(float(high), 3)
     (-0.048, 0.448)
     """
@@ -352,27 +357,27 @@ def jackknife(
 
 
 def bootstrap_t_interval(
-    value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, log_scale: bool = False,
-    extra_variance: FloatArray | float = 0.0,
+    value: FloatArray, replicates: Sequence[FloatArray], n_queries: float, confidence: float, *,
+    log_scale: bool = False, extra_variance: FloatArray | float = 0.0,
 ) -> Interval[FloatArray]:  # fmt: skip
-    """The intervals of estimates, from the estimates of queries drawn again; NaN with fewer than two such estimates.
+    """Return t intervals with bootstrap standard errors; NaN with fewer than two bootstrap estimates.
 
     Args:
         value: the estimates.
-        again: the estimates when queries were drawn again; NaN where a draw has none.
-        n_queries: the number of queries to draw from; if their weights differ, the effective number.
-        confidence: of the interval.
+        replicates: the estimate of each bootstrap resample; NaN if undefined.
+        n_queries: number of queries, or their effective sample size if weights differ.
+        confidence: confidence level.
         log_scale: as in `jackknife`.
-        extra_variance: a variance to add, which the draws do not show.
+        extra_variance: additional variance that the bootstrap cannot capture. Default 0.
 
     >>> low, high = bootstrap_t_interval(np.array([3.0]), [np.array([1.0]), np.array([3.0])], 2, 0.5)
-    >>> print(np.round([low[0], high[0]], 6))  # √2 is the spread of the draws, and √2 is for two queries
+    >>> print(np.round([low[0], high[0]], 6))  # standard deviation √2 times √2 for two queries
     [1. 5.]
     """
-    drawn = np.asarray(again, dtype=np.float64)
+    drawn = np.asarray(replicates, dtype=np.float64)
     known = np.isfinite(drawn)
     free = np.minimum(known.sum(axis=0), n_queries) - 1
-    few = n_queries / max(n_queries - 1, 1)  # draws from n queries have (n − 1)/n of the variance of new queries
+    few = n_queries / max(n_queries - 1, 1)  # the bootstrap variance is (n − 1)/n of the sampling variance
     count = np.maximum(known.sum(axis=0), 2)
 
     def variance(of: FloatArray) -> FloatArray:
@@ -387,7 +392,7 @@ def _interval_bounds(
     value: FloatArray, estimate: FloatArray, variance: Callable[[FloatArray], FloatArray], free: IntArray | FloatArray,
     confidence: float, log_scale: bool, extra_variance: FloatArray | float,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """The ends on both sides of the value: ratios by a factor, if all their estimates are above 0."""
+    """Return both bounds; on the log scale they are multiples of the value, if all estimates are positive."""
     from scipy.special import stdtrit
 
     wide = np.where(free > 0, stdtrit(np.maximum(free, 1), (1 + confidence) / 2), np.nan)
@@ -395,7 +400,7 @@ def _interval_bounds(
         spread = wide * np.sqrt(variance(estimate) + extra_variance)
         if not log_scale:
             return value - spread, value + spread
-        # The delta method: the variance of log(value) is the variance of the value over its square.
+        # Delta method: the variance of log(value) is the variance of the value divided by its square.
         factor = np.exp(wide * np.sqrt(variance(np.log(estimate)) + extra_variance / value**2))
         by_factor = (value > 0) & ((estimate > 0) | ~np.isfinite(estimate)).all(axis=0)
         high = np.where(by_factor, value * factor, np.where(value > 0, value + spread, np.inf + wide))

@@ -1,6 +1,6 @@
-"""Results of the statistics: frozen values whose `str` is a sentence.
+"""Results of tests and intervals: frozen values whose `str` is a sentence.
 
-`None` stands for a quantity that does not exist (the spread of a single difference), never NaN.
+A quantity that does not exist, such as the standard deviation of a single difference, is `None`, never NaN.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from toprank.compute import FloatArray
 from toprank.errors import count_of
 
 Number = TypeVar("Number", bound=float | FloatArray, default=float)
-"""A number, or an array of numbers."""
+"""Type of an estimate: a number, or an array of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """A two-sided test of "the two systems do not differ".
+    """Result of a two-sided test of the null hypothesis "the two systems do not differ".
 
     Attributes:
-        test: Its name: "randomization", "t" or "wilcoxon".
+        test: Name of the test: "randomization", "t" or "wilcoxon".
         p: The p-value.
-        statistic: Mean difference (randomization), t, or the smaller rank sum W (wilcoxon); None where undefined.
+        statistic: Mean difference (randomization), t, or the smaller rank sum W (wilcoxon); None if undefined.
         difference: Mean of ``a - b`` over the queries used.
         n: Number of queries used.
-        detail: How p was found, or why it is what it is.
+        detail: Method behind the p-value, or the reason for a trivial one.
     """
 
-    __test__: ClassVar[bool] = False  # pytest would take the class for a test because of its name
+    __test__: ClassVar[bool] = False  # keeps pytest from collecting this class because of its name
 
     test: str
     p: float
@@ -56,11 +56,11 @@ class Interval(Generic[Number]):
 
     Attributes:
         value: The estimate.
-        low, high: The ends; infinite or NaN where the data leave them open.
-        confidence: How often intervals made like this one hold the true value.
+        low, high: The bounds; infinite or NaN if the data do not determine them.
+        confidence: Confidence level.
         n: Number of queries used.
-        detail: How the ends were found.
-        quantity: What was estimated.
+        detail: Method behind the bounds.
+        quantity: The estimated quantity, in words.
     """
 
     value: Number
@@ -75,11 +75,11 @@ class Interval(Generic[Number]):
         return iter((self.low, self.high))
 
     def __neg__(self) -> Interval[Number]:
-        """The interval of the quantity with its sign turned: of ``b - a`` where this one is of ``a - b``."""
+        """Return the interval with reversed sign: of ``b - a`` instead of ``a - b``."""
         return replace(self, value=-self.value, low=-self.high, high=-self.low)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """The estimate and its ends, for JSON; None where one is infinite or unknown.
+        """Return the estimate and its bounds for JSON; infinite or unknown bounds become None.
 
         >>> Interval(0.5, 0.25, math.inf, 0.95, 9, "").to_dict()
         {'value': 0.5, 'low': 0.25, 'high': None}
@@ -99,8 +99,8 @@ class EffectSize:
     """Mean difference in units of the standard deviation of the differences.
 
     Attributes:
-        d: Cohen's d_z; infinite where all differences are equal and not zero, None for a single query.
-        g: `d` freed of its small-sample bias (Hedges); None where `d` is None.
+        d: Cohen's d_z; infinite if all differences are equal and not zero, None for a single query.
+        g: Hedges' g, `d` corrected for small-sample bias; None if `d` is None.
         n: Number of queries used.
     """
 
@@ -110,23 +110,23 @@ class EffectSize:
 
     def __str__(self) -> str:
         if self.d is None:
-            return "The effect size of one query does not exist: a single difference has no spread."
+            return "The effect size is undefined for a single query, because one difference has no spread."
         return f"Effect size d_z = {number(self.d)} (Hedges' g = {number(self.g or 0.0)}) on {queries(self.n)}."
 
 
 @dataclass(frozen=True, slots=True)
 class EquivalenceResult:
-    """Two one-sided tests of "the mean difference lies outside ±margin".
+    """Result of two one-sided tests (TOST) of the null hypothesis "the mean difference is outside ±margin".
 
     Attributes:
-        margin: The largest difference that does not matter.
+        margin: The equivalence margin.
         p: The larger of the two one-sided p-values.
-        equivalent: Whether p ≤ alpha, that is, whether `interval` lies within ±margin.
-        interval: The interval of confidence ``1 - 2 alpha`` that decides it, by inversion of the tests.
+        equivalent: True if p ≤ alpha, which is the case exactly if `interval` is within ±margin.
+        interval: The confidence interval of level ``1 - 2 alpha`` from the inverted tests.
         difference: Mean of ``a - b``.
         n: Number of queries used.
-        alpha: The level of the test.
-        max_difference: The largest difference that a query can have: one such query is counted as not yet seen.
+        alpha: Level of the test.
+        max_difference: The largest possible difference on one query; one such query is added to the sample.
     """
 
     margin: float
@@ -148,7 +148,7 @@ class EquivalenceResult:
 
 
 class WinTieLoss(NamedTuple):
-    """On how many queries `a` is above, level with, and below `b`."""
+    """Number of queries on which `a` is above, equal to, and below `b`."""
 
     wins: int
     ties: int
@@ -159,7 +159,7 @@ class WinTieLoss(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Four decimals, or three significant digits where four decimals would hide the value.
+    """Format a value with four decimals, or with three significant digits if four decimals would hide it.
 
     >>> number(0.01234567), number(-0.000012345), number(0.0), number(float("-inf"))
     ('0.0123', '-1.23e-05', '0.0000', '-∞')
@@ -170,7 +170,7 @@ def number(value: float) -> str:
 
 
 def bounds(low: float, high: float) -> str:
-    """Return the ends of an interval in brackets.
+    """Format the bounds of an interval in brackets.
 
     >>> bounds(0.01234567, float("inf"))
     '[0.0123, ∞]'
@@ -179,7 +179,7 @@ def bounds(low: float, high: float) -> str:
 
 
 def signed(value: float) -> str:
-    """A number that shows its sign, with a true minus.
+    """Format a number with its sign, using a typographic minus.
 
     >>> signed(0.0123), signed(-0.5)
     ('+0.0123', '−0.5000')
@@ -189,7 +189,7 @@ def signed(value: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value in three significant digits, with its letter.
+    """Format a p-value with three significant digits, as ``p = …``.
 
     >>> p_value(0.031249), p_value(1.0), p_value(0.0)
     ('p = 0.0312', 'p = 1', 'p < 1e-300')
@@ -198,5 +198,5 @@ def p_value(p: float) -> str:
 
 
 def queries(n: int) -> str:
-    """A number of queries in words."""
+    """Format a number of queries, such as "3 queries"."""
     return count_of(n, "query")

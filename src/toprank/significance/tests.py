@@ -1,7 +1,4 @@
-"""Two-sided tests of "the two systems do not differ": randomization, paired t, Wilcoxon.
-
-All of them start from the same clean differences of per-query values (`differences`).
-"""
+"""Two-sided paired tests of "the two systems do not differ": randomization, Student's t, Wilcoxon."""
 
 from __future__ import annotations
 
@@ -17,18 +14,18 @@ from toprank.data.query_values import by_query
 from toprank.errors import DataError
 from toprank.significance.results import TestResult
 
-ROUNDING = 1e-12  # relative size below which a difference is the rounding of equal numbers
-_LARGEST = 1e250  # beyond it sums could overflow; no metric comes near
+ROUNDING = 1e-12  # relative difference below which two values count as equal
+_MAX_VALUE = 1e250  # sums of larger values could overflow
 
 
 def differences(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> FloatArray:
-    """``a - b`` (or `a`) without the NaN pairs; a difference of 1e-12 of the larger value or less becomes 0.
+    """Return ``a - b`` (or `a`) without NaN pairs; differences up to 1e-12 of the larger value become 0.
 
-    Columns of evaluations know their queries and are paired by them, plain numbers by their place.
+    Per-query values of evaluations are paired by query id, plain numbers by position.
 
     Raises:
-        DataError: for other than numbers in one dimension, other queries or unequal lengths, infinite values, or no
-            pair left.
+        DataError: if values are not one-dimensional numbers or are infinite, if queries or lengths differ, or if no
+            pair is left.
     """
     if b is not None:
         paired = by_query({"a": a, "b": b})
@@ -38,7 +35,7 @@ def differences(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> FloatArray:
         others = column(b, "b")
         if len(values) != len(others):
             raise DataError(
-                f"a has {len(values)} values and b has {len(others)}; a paired test needs both on the same queries."
+                f"a has {len(values)} values and b has {len(others)}. A paired test needs both on the same queries."
             )
         largest = np.maximum(np.abs(values), np.abs(others))
         values = values - others
@@ -46,35 +43,35 @@ def differences(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> FloatArray:
     kept = values[~np.isnan(values)]
     if len(kept) == 0:
         raise DataError(
-            "There is no query with a value for both systems, so nothing can be compared; "
-            "check that the metric is defined on these data."
+            "No query has a value for both systems, so they cannot be compared. Check that the metric is defined on "
+            "these data."
         )
     return kept
 
 
 def column(values: npt.ArrayLike, name: str) -> FloatArray:
-    """One value per query as an array; NaN is allowed, infinity is not."""
+    """Return one value per query as an array; NaN is allowed, infinite values are not."""
     array = numbers(values, name).astype(np.float64, copy=False)
     if array.ndim != 1:
-        raise DataError(f"{name} must have one dimension (one number per query), not {array.ndim}.")
-    too_large = np.abs(array) > _LARGEST  # false for NaN
+        raise DataError(f"{name} has {array.ndim} dimensions, but must have one: one number per query.")
+    too_large = np.abs(array) > _MAX_VALUE  # false for NaN
     if too_large.any():
         query = int(np.argmax(too_large))
         raise DataError(
-            f"{name} is {array[query]} for query number {query} (from 0); values must be finite and at "
-            f"most {_LARGEST:g} in size, or NaN for a query that does not count."
+            f"{name} is {array[query]} for query number {query} (from 0). Values must be finite and at most "
+            f"{_MAX_VALUE:g} in absolute value, or NaN for a query that is left out."
         )
     return array
 
 
 def rescaled(values: FloatArray) -> tuple[FloatArray, int]:
-    """`values` divided by a power of two so that the largest lies in [½, 1): exact, and squares cannot underflow."""
+    """Scale values by a power of two so that the largest is in [½, 1), which is exact; return them and the exponent."""
     exponent = int(np.frexp(np.abs(values).max())[1])
     return np.ldexp(values, -exponent), exponent
 
 
 def moments(values: FloatArray) -> tuple[float, float | None]:
-    """Mean and standard deviation (n - 1 in the denominator; None for one value, 0 where only rounding differs)."""
+    """Return mean and standard deviation (n - 1 in the denominator; None for one value, 0 if all are equal)."""
     scaled, exponent = rescaled(values)
     mean = float(np.ldexp(scaled.mean(), exponent))
     if len(values) == 1:
@@ -85,14 +82,14 @@ def moments(values: FloatArray) -> tuple[float, float | None]:
 
 
 def stream_start(seed: int, purpose: int) -> np.uint64:
-    """Where the random stream of a seed begins; another purpose gives an unrelated stream."""
+    """Return the start of the random stream for a seed; different purposes give independent streams."""
     check_whole("seed", seed, 0)
     sequence = np.random.SeedSequence(int(seed), spawn_key=(purpose,))
     return np.uint64(sequence.generate_state(1, np.uint64)[0])
 
 
-_FLIPPING = 1  # the stream of random words that flips signs
-_ENUMERATED = 20  # non-zero differences up to which all sign patterns are tried
+_SIGN_STREAM = 1  # random stream for sign flips
+_MAX_ENUMERATED = 20  # non-zero differences up to which all sign patterns are enumerated
 _ALL_ZERO = "all differences are zero"
 
 
@@ -122,18 +119,18 @@ def randomization_test(
     Returns:
         The test result. For one query, or if all differences are zero, p = 1.
 
-    >>> randomization_test([0.2, 0.1, 0.3]).p  # the observed signs, and their opposite, of 8 patterns
+    >>> randomization_test([0.2, 0.1, 0.3]).p  # 2 of 8 sign patterns: the observed one and its opposite
     0.25
     """
     check_whole("n_permutations", n_permutations, 1)
-    start = stream_start(seed, _FLIPPING)
+    start = stream_start(seed, _SIGN_STREAM)
     all_values = differences(a, b)
     mean, _ = moments(all_values)
     values = all_values[all_values != 0]
     if len(values) == 0:
         p, detail = 1.0, _ALL_ZERO
-    elif len(values) <= _ENUMERATED:
-        p, detail = _enumerated(rescaled(values)[0]), f"all {2 ** len(values):,} sign patterns"
+    elif len(values) <= _MAX_ENUMERATED:
+        p, detail = _enumerated_p(rescaled(values)[0]), f"all {2 ** len(values):,} sign patterns"
     else:
         hits = _sampled_hits(rescaled(values)[0], n_permutations, start, threads)
         p, detail = (hits + 1) / (n_permutations + 1), f"{n_permutations:,} random sign flips, seed {seed}"
@@ -144,8 +141,8 @@ def _threshold(observed: float, values: FloatArray) -> float:
     return abs(observed) - ROUNDING * float(np.abs(values).sum())
 
 
-def _enumerated(values: FloatArray) -> float:
-    """The share of all sign patterns whose sum is as large; the first sign may stay, as opposites are alike."""
+def _enumerated_p(values: FloatArray) -> float:
+    """Return the share of sign patterns with an equally large sum. Symmetry allows fixing the first sign."""
     sums = values[:1]
     for value in values[1:]:
         sums = np.concatenate([sums - value, sums + value])
@@ -166,8 +163,8 @@ def _sampled_hits(values: FloatArray, n_permutations: int, start: np.uint64, thr
 def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:
     """Student's paired t-test: ``t = mean(d) / (sd(d) / √n)`` with n - 1 degrees of freedom.
 
-    One query, or differences that are all zero, give p = 1; differences that are all equal and not zero give an
-    infinite t and p = 0, the limit of a vanishing spread (the randomization test is the better judge there).
+    For one query, or if all differences are zero, p = 1. If all differences are equal and not zero, t is infinite and
+    p = 0, the limit of vanishing spread; prefer the randomization test in this case.
 
     >>> round(t_test([0.2, 0.1, 0.3]).p, 4)
     0.0742
@@ -178,7 +175,7 @@ def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:
     n = len(values)
     mean, spread = moments(values)
     if spread is None:
-        return TestResult("t", 1.0, None, mean, n, "one query: its spread is unknown, so nothing can be shown")
+        return TestResult("t", 1.0, None, mean, n, "a single query, whose spread is unknown")
     if spread == 0:
         if mean == 0:
             return TestResult("t", 1.0, 0.0, mean, n, _ALL_ZERO)
@@ -188,11 +185,11 @@ def t_test(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:
 
 
 def wilcoxon(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> TestResult:
-    """Wilcoxon's signed-rank test, by SciPy: are the differences symmetric about zero?
+    """Wilcoxon's signed-rank test of differences that are symmetric about zero, computed by SciPy.
 
-    Zero differences are left out before ranking (Wilcoxon's own rule); equal sizes share their mean rank. The
-    distribution is exact where SciPy offers it (few queries), else normal without continuity correction. Differences
-    that are all zero give p = 1.
+    Zero differences are dropped before ranking (Wilcoxon's rule), and ties get their mean rank. SciPy uses the exact
+    distribution for few queries, otherwise the normal approximation without continuity correction. If all differences
+    are zero, p = 1.
 
     >>> wilcoxon([0.2, 0.1, 0.3]).p
     0.25

@@ -1,4 +1,4 @@
-"""Intervals of a mean over queries and seeds, which hold for other queries and other seeds."""
+"""Confidence intervals that account for the sampling of both queries and random seeds."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from toprank.significance.results import Interval
 
 
 def crossed_random_effects_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.95) -> Interval:
-    """The t interval of a mean over queries and seeds, both taken as random samples.
+    """Return the t interval of a mean over queries and seeds, as crossed random effects.
 
-    A value is μ + query + seed + rest. In each part (a fold, where every seed trains anew) with S seeds and m of the n
-    queries let s be the variance of the seeds' means over queries and r the mean square of the rest, so that s − r/m
-    estimates the variance due to seeds alone; let Q be the variance of all queries' means over seeds. The interval is
+    The model of a value is μ + query effect + seed effect + residual. In each part (a fold, in which every seed trains
+    its own model) with S seeds and m of the n queries, let s be the variance of the per-seed means and r the residual
+    mean square, so that s − r/m estimates the variance due to seeds alone. Let Q be the variance of the per-query means
+    over seeds. The interval is
 
         mean ± √(t²_{n−1} · Q/n + t²_f · Σ_parts (m/n)² (s − r/m)/S),
 
-    with 0 for the second sum if it is negative. f are Satterthwaite's degrees of freedom of Σ (m/n)² s/S, S − 1 for
-    each part. A single quantile for both sums, with degrees of freedom in between, gives too short an interval when
-    three seeds happen to agree. With one seed this is the t interval over queries.
+    The second sum is replaced by 0 if it is negative. f are Satterthwaite's degrees of freedom of Σ (m/n)² s/S, with
+    S − 1 per part. A single quantile for both sums would make the interval too short if three seeds happen to agree.
+    With one seed, the result is the t interval over queries.
 
     Args:
-        parts: for each part an array (seeds, queries); a query with NaN is left out.
-        confidence: of the interval.
+        parts: one array of shape (seeds, queries) per part; queries with NaN are left out.
+        confidence: confidence level. Default 0.95.
 
     >>> low, high = crossed_random_effects_interval([[[0.2, 0.1, 0.3]]])
     >>> round(low, 3), round(high, 3)
@@ -40,10 +41,10 @@ def crossed_random_effects_interval(parts: Sequence[npt.ArrayLike], *, confidenc
     check_number("confidence", confidence, above=0, below=1)
     tables = [np.asarray(part, dtype=np.float64) for part in parts]
     if not tables or any(table.ndim != 2 for table in tables):
-        raise DataError("Give at least one part, each an array of (seeds, queries).")
+        raise DataError("parts must hold at least one array of shape (seeds, queries).")
     tables = [kept for table in tables if (kept := table[:, ~np.isnan(table).any(axis=0)]).shape[1]]
     if not tables:
-        raise DataError("There is no query with a value for every seed.")
+        raise DataError("No query has a value for every seed.")
     means = np.concatenate([table.mean(axis=0) for table in tables])
     n, mean = len(means), float(means.mean())
     detail = f"t, {n:,} queries and {max(len(table) for table in tables)} seeds"
@@ -56,7 +57,7 @@ def crossed_random_effects_interval(parts: Sequence[npt.ArrayLike], *, confidenc
         if seeds < 2:
             continue
         own = share**2 * float(table.mean(axis=1).var(ddof=1)) / seeds
-        of_seeds += own - share**2 * _rest(table) / (seeds * m)
+        of_seeds += own - share**2 * _residual_mean_square(table) / (seeds * m)
         seen, freedom = seen + own, freedom + own**2 / (seeds - 1)
     if of_queries == 0 and seen == 0:
         return Interval(mean, mean, mean, confidence, n, "all values are equal, so the interval has no width")
@@ -68,8 +69,8 @@ def crossed_random_effects_interval(parts: Sequence[npt.ArrayLike], *, confidenc
     return Interval(mean, mean - half, mean + half, confidence, n, detail)
 
 
-def _rest(table: FloatArray) -> float:
-    """The mean square of the rest, which neither the query nor the seed explains."""
+def _residual_mean_square(table: FloatArray) -> float:
+    """Return the residual mean square, which neither query nor seed effects explain."""
     seeds, m = table.shape
     if m < 2:
         return 0.0
