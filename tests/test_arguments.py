@@ -65,8 +65,8 @@ REFUSED = [
     # experiments and comparisons
     (lambda: tr.Experiment({"s": FRAME}, ["ListNet"]), r"A DataFrame is not a dataset"),
     (lambda: tr.Experiment(7, ["ListNet"]), "A int is not a dataset"),
-    (lambda: tr.compare([SCORES, SCORES], DATA), "Systems are compared by name: give a dictionary"),
-    (lambda: tr.compare(5, DATA), "Systems are compared by name: give a dictionary"),
+    (lambda: tr.compare([SCORES, SCORES], DATA), "systems must map names to scores, such as {'first': scores"),
+    (lambda: tr.compare(5, DATA), "systems must map names to scores, such as {'first': scores"),
     (lambda: tr.compare({"a": SCORES, "b": SCORES}, DATA, confidence="a"), "confidence must be a number above 0.5 and"),
     (lambda: tr.compare({"a": SCORES, "b": SCORES}, DATA, margin="a"), "margin must be a positive number, not 'a'"),
     (lambda: tr.compare({"a": SCORES, "b": SCORES}, DATA, power="a"), "power must be a number above 0 and below 1"),

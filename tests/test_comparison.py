@@ -347,12 +347,12 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ({}, "at least two systems, not 0"),
-            ({"a": {"map": [1.0]}}, "at least two systems, not 1"),
+            ({}, "at least two systems, but 0 was given"),
+            ({"a": {"map": [1.0]}}, "at least two systems, but 1 was given"),
             ([("a", {"map": [1.0]}), ("a", {"map": [1.0]})], "Two systems are called 'a'"),
-            ({1: {"map": [1.0]}, "b": {"map": [1.0]}}, "must have a name"),
-            ({" ": {"map": [1.0]}, "b": {"map": [1.0]}}, "must have a name"),
-            ({"a": {}, "b": {}}, "no metric"),
+            ({1: {"map": [1.0]}, "b": {"map": [1.0]}}, "is not a valid system name"),
+            ({" ": {"map": [1.0]}, "b": {"map": [1.0]}}, "is not a valid system name"),
+            ({"a": {}, "b": {}}, "No metric was given"),
             (
                 {"a": {"map": [1.0]}, "b": {"mrr": [1.0]}},
                 "'a' and 'b' were evaluated with different metrics: map and mrr",
@@ -360,9 +360,9 @@ class TestRefusals:
             ({"a": {"map": [1.0, 2.0]}, "b": {"map": [1.0]}}, "same queries"),
             ({"a": {"map": [1.0]}, "b": {"map": [np.inf]}}, "map of system 'b' is inf"),
             ({"a": {"map": ["x"]}, "b": {"map": [1.0]}}, "map of system 'a' must hold numbers"),
-            ({"a": {"map": []}, "b": {"map": []}}, "not defined on any query"),
-            ({"a": {"map": [np.nan]}, "b": {"map": [1.0]}}, "not defined on any query for system 'a'"),
-            ({"a": {"map": [np.nan, 1]}, "b": {"map": [1, np.nan]}}, "not defined on any query for both a and b"),
+            ({"a": {"map": []}, "b": {"map": []}}, "undefined on every query"),
+            ({"a": {"map": [np.nan]}, "b": {"map": [1.0]}}, "undefined on every query for system 'a'"),
+            ({"a": {"map": [np.nan, 1]}, "b": {"map": [1, np.nan]}}, "undefined for a or b on every query"),
         ],
     )
     def test_systems(self, given, message):

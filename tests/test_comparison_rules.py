@@ -153,5 +153,5 @@ def test_a_picture_is_of_one_metric():
 
 
 def test_power_must_exceed_the_level_in_words():
-    with pytest.raises(DataError, match=r"above the level of the tests \(0.05\), not 0.05"):
+    with pytest.raises(DataError, match=r"power is 0.05, but must be larger than the level of the tests \(0.05\)"):
         comparison(power=0.05)

@@ -176,7 +176,7 @@ def test_queries_without_judgments_are_answered_too():
         ({"method": "rrf", "weights": [1, 2, 3]}, "takes no weights"),
         ({"method": "weighted"}, "qrels="),
         ({"method": "learned"}, "qrels="),
-        ({"method": "weighted", "qrels": {f"q{query}": {"d0": 0} for query in range(6)}}, "cannot tell one ranker"),
+        ({"method": "weighted", "qrels": {f"q{query}": {"d0": 0} for query in range(6)}}, "cannot distinguish rankers"),
         ({"method": "weighted", "qrels": {"q0": {"d0": 1}}, "folds": 5}, "in 5 folds takes at least 5"),
         ({"method": "rrf", "qrels": {"q": {"d": 1}}}, "'rrf' learns nothing from judgments; leave out qrels="),
         ({"method": "weighted", "weights": [1, 2, 3], "qrels": {"q": {"d": 1}}}, "leave out qrels=, or weights="),

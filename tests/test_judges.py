@@ -104,10 +104,10 @@ def test_perfect_opposite_and_empty_agreement():
 @pytest.mark.parametrize(
     ("human", "others", "sentence"),
     [
-        ({"q": {"a": 1}}, {"m": {"q": {"b": 1}}}, "reference and m have judged no document in common"),
+        ({"q": {"a": 1}}, {"m": {"q": {"b": 1}}}, "reference and m have no judged document in common"),
         ({"q": {"a": 1}}, {"reference": {"q": {"a": 1}}}, "Two judges are called 'reference'"),
-        ({"q": {"a": 1}}, {}, "There is no other judge"),
-        ({"q": {f"d{i}": i / 7 for i in range(30)}}, {"m": {"q": {"d0": 1}}}, "give 30 different grades.*Round"),
+        ({"q": {"a": 1}}, {}, "others is empty"),
+        ({"q": {f"d{i}": i / 7 for i in range(30)}}, {"m": {"q": {"d0": 1}}}, "have 30 distinct grades.*Round"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(human, others, sentence):
@@ -195,7 +195,7 @@ def test_systems_are_ordered_on_the_queries_that_both_judged():
     [order] = tr.judge_agreement(grades, {"half": some}, runs=runs).orders
     assert order.queries == len(some)
     assert order.means["fair"][0] == order.means["fair"][1]
-    with pytest.raises(DataError, match="judged no document in common"):
+    with pytest.raises(DataError, match="no judged document in common"):
         tr.judge_agreement(grades, {"away": {"x1": {"d0": 1}}}, runs=runs)
 
 
@@ -216,7 +216,7 @@ def test_a_shared_judge_is_told():
     grades, runs = collection()
     told = tr.judge_agreement(grades, {"gpt": grades, "ann": grades}, runs=runs, trained={"good": ranker}).caveats
     assert len(told) == 1
-    assert told[0].startswith("good was trained on labels of gpt, so labels of gpt are no evidence about it.")
+    assert told[0].startswith("good was trained on labels of gpt, so an evaluation by gpt is biased in its favor.")
     assert tr.judge_agreement(grades, {"ann": grades}, runs=runs, trained={"good": ranker}).caveats == ()
 
 

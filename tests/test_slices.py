@@ -114,8 +114,8 @@ def test_every_mean_of_a_slice_has_the_interval_of_its_queries(data):
             expected = bootstrap_interval(part.per_query[metric], confidence=0.9, n_resamples=300, seed=3)
             assert interval == expected
             assert f"[{interval.low:.4f}, {interval.high:.4f}]" in str(sliced)
-    assert "Fewer than 20 queries that count have no interval." in str(sliced)
-    assert "Fewer" not in str(evaluation.by_slice("device", min_queries=10))
+    assert "Slices with fewer than 20 evaluated queries have no interval." in str(sliced)
+    assert "Slices with fewer" not in str(evaluation.by_slice("device", min_queries=10))
     plain = json.loads(json.dumps(sliced.to_dict(), allow_nan=False))
     assert plain["slices"]["desk"]["interval"]["map"] == list(sliced.intervals["desk"]["map"])
     assert plain["slices"]["tv"]["interval"] == {"ndcg@10": None, "map": None}
@@ -295,10 +295,8 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
     assert "–" not in surer
     output("convert", "log.csv", "log.toprank-data", "--metadata", "day,device")
     told = json.loads(output("evaluate", "log.toprank-data", "good.scores", "--slice-by", "device", "--json"))
-    assert told["by"] == "device"
-    folds = output(
-        "cv", "log.toprank-data", "--systems", "LeastSquares", "--time-column", "day", "--folds", "3", "--json"
-    )
+    assert told["slice_by"] == "device"
+    folds = output("cv", "log.toprank-data", "--systems", "LeastSquares", "--time-column", "day", "--folds", "3", "--json")
     assert json.loads(folds)["datasets"]["log"]["folds"][2]["queries"] == {"train": 54, "valid": 18, "test": 18}
 
 
@@ -387,7 +385,7 @@ def test_only_uneven_weights_are_told_to_leave_few_queries_and_what_weighs_nothi
     assert even.warnings == ()
     assert even.intervals["light"]["ndcg@10"] is None
     assert "nan" not in str(even)
-    assert "queries that count have no interval" in str(even)
+    assert "evaluated queries have no interval" in str(even)
     assert "heavy" in sliced(np.r_[np.ones(20), 1 / np.arange(1.0, 21)]).warnings[0]
     assert "of the weighted mean on" in str(sliced(np.arange(1.0, 41)).intervals["heavy"]["ndcg@10"])
 

@@ -22,7 +22,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding
 from toprank.data.frames.categories import drop_identifiers
 from toprank.errors import DataError, ToprankError, count_of, warn_user
-from toprank.evaluation.scores import blind
+from toprank.evaluation.scores import indistinguishable
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
@@ -455,7 +455,9 @@ class DistributedData(Source):
         def check() -> None:
             parts = self.rows.each(part_extremes, measure, rules, top if top > 0 else None)
             if all(part.level for part in parts):
-                raise blind(str(metric), min(part.lowest for part in parts), max(part.highest for part in parts))
+                raise indistinguishable(
+                    str(metric), min(part.lowest for part in parts), max(part.highest for part in parts)
+                )
 
         return ScoreJudge(str(metric), measure, rules, value, check)
 

@@ -1,4 +1,4 @@
-"""Evaluations of scores and runs, comparisons of systems with statistics, slices, agreement of judges."""
+"""Evaluation of scores and runs, statistical comparison of systems, results by slice, and judge agreement."""
 
 from toprank.lazy_imports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""Compare judges: whether they agree on documents, and whether systems come out in the same order under each."""
+"""Judge agreement: agreement on documents, and agreement on the ranking of systems."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from toprank.significance.agreement import coincidences, confusions, kappa, krip
 from toprank.significance.resampling import jackknife
 from toprank.significance.results import Interval, queries
 
-_MOST_GRADES = 20
-"""Different grades at most: with more, hardly two judgments agree, and tables of all pairs grow by the square."""
+_MAX_GRADES = 20
+"""Maximum number of distinct grades: with more, judgments rarely agree, and confusion matrices grow quadratically."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a judge agrees with the first one, on the documents that both judged.
+    """Agreement of a judge with the reference, on the documents that both judged.
 
     Attributes:
-        judge: its name.
-        documents, queries: how many both judged.
-        same: share of equal grades.
-        kappa: Cohen's kappa; None if both always give one grade.
-        kappa_interval: its interval over queries; None if there is none.
-        weighted_kappa: kappa with weights by the distance of the grades.
-        weighted_interval: the interval of the weighted kappa; None if there is none.
+        judge: name of the judge.
+        documents, queries: number of documents and queries that both judged.
+        same: share of documents with equal grades.
+        kappa: Cohen's kappa; None if both judges always give the same grade.
+        kappa_interval: confidence interval of `kappa` over queries; None if undefined.
+        weighted_kappa: kappa weighted by the distance of the grades.
+        weighted_interval: confidence interval of `weighted_kappa`; None if undefined.
     """
 
     judge: str
@@ -54,19 +54,19 @@ class Agreement:
 
 @dataclass(frozen=True)
 class SystemOrder:
-    """The systems as a judge orders them, and as the first one does, on the queries that both judged.
+    """Agreement of a judge with the reference on the ranking of systems, on the queries that both judged.
 
     Attributes:
-        judge, metric: names.
-        queries: how many both judged.
-        tau: Kendall's τ between the two orders of means; None if all means of one judge are equal.
-        significant: pairs of systems that differ significantly for the first judge.
-        kept: of these, pairs that the other judge finds significantly different in the same direction.
-        lost: of these, pairs in which the other judge shows no difference.
-        flipped: of these, pairs that the other judge finds significantly different the other way round.
-        gained: pairs in which only the other judge shows a difference.
-        reversals: the flipped pairs in sentences.
-        means: system → (mean for the first judge, mean for the other).
+        judge, metric: names of the judge and the metric.
+        queries: number of queries that both judged.
+        tau: Kendall's τ between the means under both judges; None if all means under one judge are equal.
+        significant: number of pairs of systems that differ significantly under the reference.
+        kept: number of these pairs that differ significantly in the same direction under the other judge.
+        lost: number of these pairs without a significant difference under the other judge.
+        flipped: number of these pairs that differ significantly in the opposite direction under the other judge.
+        gained: number of pairs that differ significantly only under the other judge.
+        reversals: one sentence for each flipped pair.
+        means: system → (mean under the reference, mean under the other judge).
     """
 
     judge: str
@@ -84,18 +84,18 @@ class SystemOrder:
 
 @dataclass(frozen=True, repr=False)
 class JudgeAgreement(Record):
-    """The result of `judge_agreement`; `print` it.
+    """Result of `judge_agreement`; print it to see its tables.
 
     Attributes:
-        names: names of the judges; the others are compared with the first.
-        agreements: one for each other judge.
+        names: names of the judges; the first is the reference.
+        agreements: agreement of each other judge with the reference.
         alpha: Krippendorff's alpha of all judges; None if only one grade occurs.
-        alpha_interval: its interval over queries; None if there is none.
-        documents, queries: how many at least two judges judged.
-        orders: one for each other judge and metric; empty without runs.
-        weights, level: what a disagreement costs.
-        confidence: level of the intervals, and of the tests.
-        caveats: sentences about what these numbers do not show.
+        alpha_interval: confidence interval of `alpha` over queries; None if undefined.
+        documents, queries: number of documents and queries with at least two judgments.
+        orders: agreement on the ranking of systems, for each other judge and metric; empty without runs.
+        weights, level: cost of a disagreement in the weighted kappa and in alpha.
+        confidence: confidence level of the intervals and tests.
+        caveats: limitations of these numbers, as sentences.
     """
 
     names: tuple[str, ...]
@@ -139,7 +139,7 @@ class JudgeAgreement(Record):
         return [*parts, f"Intervals are {share} jackknife intervals over queries.", self.caveats]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON."""
+        """Return the result as plain values for JSON."""
         agreements = [
             asdict(agreement)
             | {f"{name}_interval": _ends(getattr(agreement, f"{name}_interval")) for name in ("kappa", "weighted")}
@@ -161,7 +161,7 @@ class JudgeAgreement(Record):
 
 
 class AgreementOptions(CompareOptions, total=False):
-    """Further keywords of `judge_agreement`: the measures of agreement, and how systems are compared."""
+    """Options of `judge_agreement`: the measures of agreement and the statistics for systems."""
 
     weights: str
     level: str
@@ -177,22 +177,23 @@ def judge_agreement(
     name: str | None = None,
     **options: Unpack[AgreementOptions],
 ) -> JudgeAgreement:
-    """Measure whether other judges (people, a language model, clicks) can stand for this one.
+    """Measure whether other judges (people, a language model, clicks) can replace the reference judge.
 
-    Agreement on documents is one thing; that systems come out in the same order is what an evaluation needs. So with
-    `runs` the systems are compared under each judge, on the queries that both judged, each by all of its judgments.
+    Agreement is measured on documents and, if `runs` are given, on the ranking of systems, which is what an evaluation
+    depends on. Systems are compared under each judge on the queries that both judged, with all judgments of that judge.
 
     Args:
-        reference: the judgments that the others are compared with: qrels, a file, a mapping, a frame, or `RankingData`.
+        reference: judgments of the reference judge: qrels, a file, a mapping, a frame, or `RankingData`.
         others: name → judgments, or the judgments of a single judge.
-        runs: name → run, two or more, to order under each judge.
-        metrics: metrics of the runs.
-        trained: name → ranker: which of the runs were made by rankers whose training data carried a column ``judge``. A
-            caveat names those that are judged by a judge that they learned from.
-        weights: of the weighted kappa: ``quadratic`` or ``linear``, by how many of the grades that occur lie between.
-        level: of Krippendorff's alpha: ``ordinal``, ``nominal`` or ``interval``.
-        confidence: level of the intervals (a jackknife over queries), and of the tests between systems.
-        name: the name of the judge of `reference`. Default: the name of its file, or "reference".
+        runs: name → run; at least two, to compare as systems under each judge. Default: no systems.
+        metrics: metrics of the runs. Default "ndcg@10".
+        trained: name of a run → the ranker that produced it. A caveat is added if its training data have a metadata
+            column ``judge`` that names one of these judges.
+        name: name of the reference judge. Default: the name of its file, or "reference".
+        weights: weights of the weighted kappa: ``quadratic`` (default) or ``linear`` in the number of grades between
+            two judgments.
+        level: level of measurement of Krippendorff's alpha: ``ordinal`` (default), ``nominal`` or ``interval``.
+        confidence: confidence level of the jackknife intervals over queries and of the tests. Default 0.95.
         seed: seed of the tests between systems.
         **options: further options of `compare`.
 
@@ -205,15 +206,14 @@ def judge_agreement(
     weights, level = options.pop("weights", "quadratic"), options.pop("level", "ordinal")
     confidence = options.setdefault("confidence", 0.95)
     check_number("confidence", confidence, above=0, below=1)
-    single = not isinstance(others, Mapping) or _is_judgments(others)
-    if single:
+    if not isinstance(others, Mapping) or _is_judgments(others):
         others = {_name_of(others) or "judge": others}
     if not others:
-        raise DataError("There is no other judge to compare with; give one or more, by name.")
+        raise DataError("others is empty. Give the judgments of at least one other judge, by name.")
     if name is None:
         name = _name_of(reference) or "reference"
     if name in others:
-        raise DataError(f"Two judges are called '{name}'; give them different names.")
+        raise DataError(f"Two judges are called '{name}'. Give them different names.")
     everyone = {name: qrels_from(reference)} | {other: qrels_from(judgments) for other, judgments in others.items()}
     table = _JudgmentTable.from_judgments(everyone)
     agreements = tuple(_agreement(table, place, weights, confidence) for place in range(1, len(everyone)))
@@ -237,22 +237,22 @@ def judge_agreement(
 
 
 def _name_of(judgments: Any) -> str | None:
-    """Return the name of the file that judgments are read from, if they are."""
+    """Return the judge's name if judgments are a path, otherwise None."""
     return judge_of(judgments) if isinstance(judgments, str | os.PathLike) else None
 
 
 def _is_judgments(mapping: Mapping[str, Any]) -> bool:
-    """Whether a mapping is {query: {document: grade}}, and not {judge: judgments}."""
+    """Return whether a mapping is {query: {document: grade}} rather than {judge: judgments}."""
     inner = next(iter(mapping.values()), None)
     return isinstance(inner, Mapping) and not isinstance(next(iter(inner.values()), None), Mapping)
 
 
 class _JudgmentTable(NamedTuple):
-    """All judgments side by side."""
+    """Grades of all judges for the same documents."""
 
     names: tuple[str, ...]
     codes: IntArray
-    """(documents, judges): positions in `grades`, −1 where a judge says nothing."""
+    """Grade codes, (documents, judges): indices into `grades`, −1 for an unjudged document."""
     query: IntArray
     n_queries: int
     grades: FloatArray
@@ -262,9 +262,9 @@ class _JudgmentTable(NamedTuple):
         each = list(judgments.values())
         owner = np.repeat(np.arange(len(each)), [len(judge) for judge in each])
         grades, codes = np.unique(np.concatenate([judge.grades for judge in each]), return_inverse=True)
-        if len(grades) > _MOST_GRADES:
+        if len(grades) > _MAX_GRADES:
             raise DataError(
-                f"The judges give {len(grades):,} different grades, but agreement takes {_MOST_GRADES} at most. Round "
+                f"The judgments have {len(grades):,} distinct grades, but at most {_MAX_GRADES} are supported. Round "
                 "scores to grades first."
             )
         qids, query = np.unique(np.concatenate([judge.qids for judge in each]), return_inverse=True)
@@ -280,12 +280,12 @@ def _agreement(table: _JudgmentTable, place: int, weights: str, confidence: floa
     both = (table.codes[:, 0] >= 0) & (table.codes[:, place] >= 0)
     if not both.any():
         raise DataError(
-            f"{table.names[0]} and {table.names[place]} have judged no document in common; check that their query and "
+            f"{table.names[0]} and {table.names[place]} have no judged document in common. Check that their query and "
             "document ids belong to the same collection."
         )
     first, other, query = table.codes[both, 0], table.codes[both, place], table.query[both]
     counts = confusions(first, other, query, table.n_queries, len(table.grades))
-    used = np.flatnonzero(counts.any(axis=(0, 1)) | counts.any(axis=(0, 2)))  # weights count grades of these two alone
+    used = np.flatnonzero(counts.any(axis=(0, 1)) | counts.any(axis=(0, 2)))  # grades of these two judges
     counts = counts[:, used[:, None], used]
     plain, plain_interval = _with_interval(kappa, counts, confidence)
     weighted, weighted_interval = _with_interval(lambda pairs: kappa(pairs, weights), counts, confidence)
@@ -302,28 +302,28 @@ def _agreement(table: _JudgmentTable, place: int, weights: str, confidence: floa
 
 
 def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple[float | None, Interval | None]:
-    """Return a measure of all queries and its jackknife interval, cut off at 1, which no agreement exceeds."""
+    """Return an agreement coefficient and its jackknife interval, truncated at its maximum, 1."""
     counts = counts[counts.any(axis=(1, 2))]
     total = counts.sum(axis=0)
     value = float(measure(total))
     if not np.isfinite(value):
         return None, None
-    rests = measure(total - counts)
-    if len(counts) < 2 or not np.isfinite(rests).all():
+    leave_one_out = measure(total - counts)
+    if len(counts) < 2 or not np.isfinite(leave_one_out).all():
         return value, None
-    interval = jackknife(value, rests, np.full(len(counts), 1 / len(counts)), confidence)
+    interval = jackknife(value, leave_one_out, np.full(len(counts), 1 / len(counts)), confidence)
     low, high = float(interval.low), min(float(interval.high), 1.0)
     return value, Interval(value, low, high, confidence, len(counts), "jackknife over queries", "estimate")
 
 
 def _orders(everyone: Mapping[str, Qrels], runs: Any, metrics: Any, options: CompareOptions) -> Iterable[SystemOrder]:
-    """Yield the order of systems for each judge but the first and each metric."""
+    """Yield the agreement on systems for each judge except the reference, and each metric."""
     (_, reference), *others = everyone.items()
     systems = {name: Run.from_source(run) for name, run in named(runs).items()}
     for judge, judgments in others:
         common = np.intersect1d(reference.qids, judgments.qids)
         if len(common) == 0:
-            raise DataError(f"{judge} judged no query of the first judge.")
+            raise DataError(f"{judge} has no judged query in common with the reference judge.")
         before, after = (
             compare(systems, _only(judged, common), metrics, **options) for judged in (reference, judgments)
         )
@@ -356,7 +356,7 @@ def _order(judge: str, metric: str, n: int, before: Comparison, after: Compariso
         else:
             counts["flipped"] += 1
             reversals.append(
-                f"{judge} prefers {new.winner} to {old.winner} in {metric}; the first judge does the opposite."
+                f"{judge} prefers {new.winner} to {old.winner} in {metric}; the reference prefers the opposite."
             )
     return SystemOrder(
         judge, metric, n, tau if np.isfinite(tau) else None, **counts, reversals=tuple(reversals), means=means
@@ -368,13 +368,13 @@ def _caveats(names: tuple[str, ...], trained: Mapping[str, Any]) -> Iterable[str
         for judge in getattr(ranker, "training_", {}).get("judges", ()):
             if judge in names:
                 yield (
-                    f"{system} was trained on labels of {judge}, so labels of {judge} are no evidence about it. Judge "
-                    "it by somebody whose labels it has not seen."
+                    f"{system} was trained on labels of {judge}, so an evaluation by {judge} is biased in its favor. "
+                    "Evaluate it with judgments that it was not trained on."
                 )
 
 
 def judge_of(path: str | os.PathLike[str]) -> str:
-    """Return the name of the judge whose judgments are in a file.
+    """Return the name of a judge from the name of a judgment file.
 
     >>> judge_of("results/gpt-4o.qrels.gz")
     'gpt-4o'

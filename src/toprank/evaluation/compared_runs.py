@@ -1,4 +1,4 @@
-"""Runs made comparable: judged against the same qrels, query by query, by the convention's rule for missing queries."""
+"""Evaluation of several runs on the same queries, with the rule of a convention for unanswered queries."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from toprank.metrics.conventions import Convention
 
 
 class JudgedRuns(NamedTuple):
-    """Runs evaluated on the same queries, and what was missing.
+    """Runs evaluated on the same queries, with their omissions.
 
     Attributes:
-        evaluations: by system; NaN where a run does not answer a query and the rule leaves it out.
+        evaluations: evaluations by system; NaN for unanswered queries that are left out.
         unanswered: system → ids of the judged queries that its run does not answer; complete runs have no entry.
-        omissions: the same in sentences, and what else was left out.
-        runs: the runs by system; empty for scores.
+        omissions: unanswered and unjudged queries, as sentences.
+        runs: runs by system; empty for scores.
         documents: the judgments, or the labeled data.
     """
 
@@ -38,7 +38,7 @@ class JudgedRuns(NamedTuple):
 
 
 def are_runs(systems: Mapping[str, Any], data: Any) -> bool:
-    """Whether the systems are runs to be judged by qrels, and not scores of labeled data."""
+    """Return whether the systems are runs to evaluate against qrels, rather than scores of labeled data."""
     judgments = isinstance(data, Qrels | Mapping | str) or hasattr(data, "__fspath__") or hasattr(data, "columns")
     return judgments or any(isinstance(system, Run) for system in systems.values())
 
@@ -58,7 +58,7 @@ def judged_runs(
     complete: bool | None = None,
     **options: Any,
 ) -> JudgedRuns:
-    """Evaluate runs on the same queries; the options are those of `evaluate_run`, `pairs` those to be compared."""
+    """Evaluate runs on the same queries; `pairs` are the systems to compare, `options` are passed to `evaluate_run`."""
     rules, judgments = Convention.from_name(convention), qrels_from(qrels)
     zero = rules.unanswered == "zero" if complete is None else complete
     evaluated = {name: _evaluated(name, run, judgments, metrics, rules, options) for name, run in systems.items()}
@@ -68,9 +68,9 @@ def judged_runs(
     for a, b in pairs if not zero else ():
         if len(np.intersect1d(answered[a], answered[b])) == 0:
             raise DataError(
-                f"Runs '{a}' and '{b}' answer no judged query in common: {a} answers {listed(answered[a])}, {b} "
+                f"Runs '{a}' and '{b}' have no judged query in common: {a} answers {listed(answered[a])}, {b} "
                 f"{listed(answered[b])}.",
-                remedy=Remedy("With {complete} a query that a run does not answer counts 0.", complete=True),
+                remedy=Remedy("With {complete} unanswered queries count 0.", complete=True),
             )
     absent = {name: np.setdiff1d(judged, answered_qids) for name, answered_qids in answered.items()}
     beyond = {name: np.setdiff1d(run.qids, judged) for name, (_, run) in evaluated.items()}
@@ -92,25 +92,25 @@ def _evaluated(
     try:
         run = Run.from_source(system)
         return evaluate_run(qrels, run, metrics, convention=rules, complete=False, **options), run
-    except FormatError:  # names the file and the line
+    except FormatError:  # already names the file and the line
         raise
     except DataError as problem:
         raise DataError(f"Run '{name}':", remedy=problem.args[0]) from None
 
 
 def _on(evaluation: Evaluation, qids: npt.NDArray[Any], zero: bool) -> Evaluation:
-    """Return the evaluation with a value for each of these queries; the worst or NaN where the run has no answer."""
+    """Return the evaluation with a value for each of these queries; unanswered ones get the worst value or NaN."""
     place = np.searchsorted(qids, evaluation.qids)
     filled = {}
     for name, values in evaluation.per_query.items():
-        worst = 0.0 if evaluation.measures[name].higher_is_better else 1.0
-        filled[name] = np.full(len(qids), worst if zero else np.nan)
+        worst_value = 0.0 if evaluation.measures[name].higher_is_better else 1.0
+        filled[name] = np.full(len(qids), worst_value if zero else np.nan)
         filled[name][place] = values
     return replace(evaluation, per_query=filled, qids=qids)
 
 
 def _notes(verb: str, queries: Mapping[str, npt.NDArray[Any]], ending: str) -> tuple[str, ...]:
-    """Return a sentence for each group of systems that lack, or answer, the same queries."""
+    """Return one sentence for all systems that lack, or answer, the same queries."""
     notes = []
     for ids, group in groupby(
         sorted(queries.items(), key=lambda pair: pair[1].tolist()), lambda pair: pair[1].tolist()

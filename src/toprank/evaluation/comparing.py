@@ -1,4 +1,4 @@
-"""Compare systems in pairs: evaluate all on the same queries and metrics, and test each difference."""
+"""Pairwise comparison of systems: evaluation on the same queries, and a test for each difference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Scored = npt.ArrayLike | Run | PathLike | Mapping[str, Mapping[str, float]]
 
 
 class CompareOptions(ComparisonKeywords, EvaluationOptions, total=False):
-    """Further keywords of `compare`: the statistics, and how scores or runs are evaluated."""
+    """Options of `compare`: the statistics, and the evaluation of scores or runs."""
 
     order: Order | None
     threads: int | None
@@ -50,36 +50,36 @@ def compare(
     min_queries: int = MIN_QUERIES,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
-    """Evaluate several systems on the same queries and test their differences, query by query.
+    """Evaluate several systems on the same queries and test their per-query differences.
 
     Args:
-        systems: Name → scores, one score per document of `data`, in the order of ``data.X``; or name → run: what
-            `evaluate_run` takes.
-        data: The labeled documents, as for `evaluate`; for runs the judgments, as for `evaluate_run`.
-        metrics: Metrics, as for `evaluate`.
-        convention: Evaluation convention; by default "standard" for scores and "trec_eval" for runs. It also says
-            whether a query that a run does not answer counts 0 or is left out; `complete=` overrules it.
-        baseline: Name of the system with which every other is compared; None compares all pairs.
-        test: "randomization" (Fisher's sign flips, the default), "t" or "wilcoxon".
-        correction: "holm", "bonferroni" or "none", over the family of all pairs × metrics.
-        confidence: Of the intervals; differences are called significant at level ``1 - confidence``.
-        n_permutations: Random sign flips of the randomization test, beyond 20 non-zero differences.
-        n_resamples: Resamples of the bootstrap intervals.
-        margin: The largest difference that does not matter, for the equivalence test; the same for all metrics.
-        power: The chance to see the difference, for the number of queries needed.
+        systems: Name → scores, one score per document of `data`, in the order of ``data.X``; or name → run, in any form
+            that `evaluate_run` accepts.
+        data: Labeled documents, as for `evaluate`; for runs, the judgments, as for `evaluate_run`.
+        metrics: Metrics, as for `evaluate`. Default "ndcg@10".
+        convention: Evaluation convention. Default: "standard" for scores and "trec_eval" for runs. It also determines
+            whether unanswered queries count 0 or are left out; `complete=` overrides it.
+        baseline: Name of the system to compare all others with. Default: all pairs are compared.
+        test: "randomization" (default), Fisher's test by sign flips; "t" or "wilcoxon".
+        correction: Correction over all pairs × metrics: "holm" (default), "bonferroni" or "none".
+        confidence: Confidence level of the intervals, default 0.95; the level of the tests is ``1 - confidence``.
+        n_permutations: Number of random sign flips of the randomization test, with more than 20 non-zero differences.
+        n_resamples: Number of resamples of the bootstrap intervals.
+        margin: Equivalence margin, the same for all metrics. Default 0.01.
+        power: Power of the test for the number of queries needed. Default 0.8.
         seed: Seed of sign flips and resamples.
-        slice_by: Compare also in slices of the queries: a column that the data carry along (``"device"``),
-            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query, of runs
-            as ``{query id: value}``; see `Evaluation.by_slice`. The tests in slices are a family of their own, slices ×
-            pairs × metrics; those over all queries stay as they are.
-        min_queries: Slices with fewer queries are named but not tested.
-        order: How scores stand that do not tell it themselves, where grouping moved the rows of the data: "data" or
-            "source", as for `evaluate`.
-        threads: Threads to use; the results do not depend on it.
+        slice_by: Also compare within slices of the queries: a metadata column of the data (``"device"``),
+            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value per query; for runs,
+            ``{query id: value}``. See `Evaluation.by_slice`. Tests in slices are corrected separately, over slices ×
+            pairs × metrics, and do not affect the tests over all queries.
+        min_queries: Slices with fewer queries are named but not tested. Default 20.
+        order: Order of plain score arrays if grouping moved the rows of the data: "data" or "source", as for
+            `evaluate`.
+        threads: Number of threads; the result does not depend on it.
         **options: Further options of `evaluate`, or of `evaluate_run` for runs.
 
     Returns:
-        The comparison; `print` it, or see `Comparison.to_dict`, `to_markdown`, `to_latex`.
+        The comparison; print it, or use `Comparison.to_dict`, `to_markdown`, `to_latex`.
 
     >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "b": 1}, "q3": {"a": 1, "b": 0}}
     >>> runs = {"x": {"q1": {"a": 2, "b": 1}, "q2": {"b": 1}}, "y": {q: {"a": 1, "b": 2} for q in qrels}}
@@ -90,21 +90,19 @@ def compare(
     statistics, rules = ComparisonOptions.split(options)
     order: Order | None = rules.pop("order", None)
     if rules.get("weighted"):
-        raise DataError("A comparison tests plain means over the queries; leave out weighted=True.")
+        raise DataError("A comparison tests unweighted means over queries. Leave out weighted=True.")
     given = named(systems)
-    pairs = pairs_of(tuple(given), statistics.baseline)  # an unknown baseline is refused before the work
+    pairs = pairs_of(tuple(given), statistics.baseline)  # raises for an unknown baseline before any evaluation
     runs = are_runs(given, data)
     if runs:
         if order is not None:
-            raise DataError("Runs know their documents by id; leave order out.")
+            raise DataError("order does not apply to runs, whose documents have ids. Leave order out.")
         judged = judged_runs(given, data, metrics, pairs, convention=convention or "trec_eval", **rules)
     else:
         scored = _scored(given, data, metrics, order=order, convention=convention or "standard", **rules)
         judged = JudgedRuns(scored, {}, (), {}, data)
     if runs and slice_by is not None and not isinstance(slice_by, Mapping):
-        raise DataError(
-            "Runs know their queries by id alone; to compare them in slices, give slice_by={query id: value}."
-        )
+        raise DataError("Runs have no columns to slice by. Give slice_by={query id: value}.")
     first = next(iter(judged.evaluations.values()))
     slices = None if slice_by is None else _slices(slice_by, data, first)
     inputs = None
@@ -121,9 +119,11 @@ def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any)
         try:
             size = np.size(values)
         except ValueError:
-            raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
+            raise DataError(f"The scores of system '{name}' must be a flat list of numbers.") from None
         if size != n_documents and not hasattr(values, "predict"):
-            raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
+            raise DataError(
+                f"System '{name}' has {size:,} scores for {n_documents:,} documents. Give one score per document."
+            )
 
     def evaluated(name: str) -> Evaluation:
         try:
@@ -135,7 +135,7 @@ def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any)
 
 
 def _columns(systems: Mapping[str, Any], data: RankingData, order: Order | None) -> dict[str, FloatArray]:
-    """Return a copy of the scores of each system in the order of the data, which later changes do not reach."""
+    """Return copies of the scores of each system in the order of the data."""
     aligned = {name: data.aligned(scores, order) for name, scores in systems.items()}
     return {name: np.array(scores, dtype=np.float64).reshape(-1) for name, scores in aligned.items()}
 
@@ -159,8 +159,8 @@ def compare_values(
 
     Args:
         per_query: the values by system.
-        convention: name of the evaluation convention, for the output. Default: that of the evaluations.
-        lower_is_better: names of the metrics that are errors. Default: those of the evaluations.
+        convention: name of the evaluation convention, for the output. Default: taken from the evaluations.
+        lower_is_better: names of the metrics that are errors. Default: taken from the evaluations.
         slice_by: slices of the queries, in the order of the first system; see `compare`.
         min_queries: slices with fewer queries are named but not tested.
         threads: number of threads; the result does not depend on it.
@@ -187,7 +187,7 @@ def compare_values(
 
 
 def _slices(slice_by: SliceBy, data: Any, evaluation: Evaluation) -> Slices:
-    """Return the slices of the queries that were evaluated, which may be fewer than those of the data."""
+    """Return the slices of the evaluated queries, which may be a subset of the queries in the data."""
     if not isinstance(slice_by, str | Mapping) and len(evaluation.qids) < getattr(data, "n_queries", 0):
         slice_by = np.asarray(slice_by)
         if len(slice_by) == data.n_queries:
@@ -198,7 +198,7 @@ def _slices(slice_by: SliceBy, data: Any, evaluation: Evaluation) -> Slices:
 def _compared(
     values: Values, statistics: ComparisonOptions, slices: Slices | None, min_queries: int, threads: int | None
 ) -> Comparison:
-    """Return the comparison of all units, and in slices of them if there are any."""
+    """Compare systems on all queries and, if slices are given, in each slice."""
     tested, sliced = differences(values, statistics, threads), None
     if slices is not None:
         check_whole("min_queries", min_queries, 2)

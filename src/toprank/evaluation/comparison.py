@@ -1,4 +1,4 @@
-"""The result of a comparison: means, differences, their tests, and verdicts in words."""
+"""Result of a comparison: means, differences with tests, and conclusions in words."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CORRECTED_BY = {"holm": "Holm", "bonferroni": "Bonferroni", "none": "uncorrected
 
 @dataclass(frozen=True, eq=False)
 class ComparedInputs:
-    """What a comparison evaluated, for reports that show documents.
+    """Evaluated scores or runs of a comparison, for reports that show documents.
 
     Attributes:
-        systems: Name → scores in the order of the data, or runs.
-        data: The labeled documents, or the judgments of runs.
-        measures: The metrics by their names.
-        convention: The rules.
-        options: Further options of `evaluate`, or of `evaluate_run`.
+        systems: Name → scores in the order of the data, or run.
+        data: Labeled documents, or the judgments of runs.
+        measures: Metrics by name.
+        convention: Evaluation convention.
+        options: Further options of `evaluate` or `evaluate_run`.
     """
 
     systems: Mapping[str, Any]
@@ -53,17 +53,17 @@ class ComparedInputs:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Record):
-    """Systems compared in pairs; `str` gives tables and verdicts.
+    """Pairwise comparison of systems; `str` returns tables and conclusions.
 
-    The options of the comparison are attributes, too: ``comparison.confidence``.
+    The options of the comparison are also attributes, for example ``comparison.confidence``.
 
     Attributes:
-        values: The numbers that were compared, by system, metric and query.
-        differences: One per pair and metric, pair by pair.
-        statistics: The options of the comparison.
-        slices: The same systems in slices of the queries, where these were asked for.
-        unanswered: Of runs: system → ids of the judged queries that its run does not answer, where there are any.
-        omissions: Sentences about queries that are missing or were left out.
+        values: Compared values, by system, metric and query.
+        differences: Differences, one per pair and metric, pair by pair.
+        statistics: Options of the comparison.
+        slices: Comparison in slices of the queries, if requested.
+        unanswered: For runs: system → ids of the judged queries that its run does not answer, if any.
+        omissions: Unanswered or omitted queries, as sentences.
         inputs: The evaluated scores or runs with their rules; None if only per-query values were compared.
         n_seeds: Number of seeds of the systems that use randomness; their values are means over these seeds.
     """
@@ -84,17 +84,17 @@ class Comparison(Record):
 
     @property
     def lower_is_better(self) -> frozenset[str]:
-        """The metrics that are errors."""
+        """Metrics for which lower values are better."""
         return self.values.lower_is_better
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """Names of the systems, in the order given."""
+        """Names of the systems, in input order."""
         return self.values.systems
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, in the order given."""
+        """Names of the metrics, in input order."""
         return self.values.metrics
 
     @property
@@ -104,33 +104,33 @@ class Comparison(Record):
 
     @property
     def convention(self) -> str | None:
-        """Name of the evaluation convention; None for values that were computed elsewhere."""
+        """Name of the evaluation convention; None for values computed elsewhere."""
         return self.values.convention
 
     @cached_property
     def means(self) -> Mapping[str, Mapping[str, float]]:
-        """System → metric → mean over the queries that count for the system."""
+        """System → metric → mean over the evaluated queries."""
         return self.values.means
 
     @cached_property
     def mean_intervals(self) -> Mapping[str, Mapping[str, Interval]]:
-        """System → metric → bootstrap interval of the mean, each for itself."""
+        """System → metric → bootstrap interval of the mean, without correction."""
         options = {"confidence": self.confidence, "n_resamples": self.n_resamples, "seed": self.seed}
-        found = bootstrap_means(self.values, **options)
-        return cast(dict[str, dict[str, Interval]], found)  # a metric counts on some query of each system
+        by_system = bootstrap_means(self.values, **options)
+        return cast(dict[str, dict[str, Interval]], by_system)  # each system has a value on at least one query
 
     @property
     def n_tests(self) -> int:
-        """How many tests the correction takes together: pairs × metrics."""
+        """Number of tests that are corrected together: pairs × metrics."""
         return len(self.differences)
 
     @property
     def tests(self) -> str:
-        """The size of the family in words."""
+        """Number of tests, in words."""
         return count_of(self.n_tests, "test")
 
     def summary_of(self, difference: Difference) -> str:
-        """Return the verdict on a difference as a sentence."""
+        """Return the conclusion about a difference, as a sentence."""
         d = difference
         tests = f"{CORRECTED_BY[self.correction]}, {self.tests}"
         p = f"{p_value(d.p_adjusted)} ({tests})"
@@ -156,11 +156,11 @@ class Comparison(Record):
 
     @property
     def summary(self) -> str:
-        """A sentence for every difference, each on a line of its own."""
+        """One sentence per difference, on separate lines."""
         return "\n".join(map(self.summary_of, self.differences))
 
     def means_table(self) -> Table:
-        """Systems × metrics."""
+        """Return the table of means, systems × metrics."""
         rows = [(name, *(number(mean) for mean in means.values())) for name, means in self.means.items()]
         best = set()
         for column, metric in enumerate(self.metrics, start=1):
@@ -171,7 +171,7 @@ class Comparison(Record):
         return Table(("system", *self.metrics), rows, names=1, best=frozenset(best))
 
     def differences_table(self) -> Table:
-        """One row per pair and metric; a star marks what is significant at the level after the correction."""
+        """Return the table of differences, one row per pair and metric; a star marks corrected significance."""
         header = (
             "a", "b", "metric", "a - b", f"{100 * self.confidence:g} % interval", "d_z", "p",
             f"p ({CORRECTED_BY[self.correction]})", "win/tie/loss", "queries", "needed", f"p (±{self.margin:g})",
@@ -190,7 +190,7 @@ class Comparison(Record):
 
     @property
     def heading(self) -> str:
-        """What was compared, under which convention."""
+        """Number of systems and queries, convention and baseline, as a sentence."""
         under = f", convention {self.convention}" if self.convention else ""
         against = f"each against the baseline {self.baseline}" if self.baseline is not None else "all pairs"
         return f"{len(self.means)} systems on {queries(self.queries)}{under}; {against}."
@@ -208,7 +208,7 @@ class Comparison(Record):
 
     @property
     def methods(self) -> str:
-        """How the numbers were computed: the footnote of a table."""
+        """Description of the statistics, for the footnote of a table."""
         n_permutations = (
             f", {self.n_permutations:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
         )
@@ -241,11 +241,11 @@ class Comparison(Record):
         ]
 
     def to_latex(self) -> str:
-        """The two tables, the methods as a paragraph after them; the first line names the packages that they need."""
+        """Return both tables and the methods in LaTeX; the first line names the required packages."""
         return with_packages(self.latex())
 
     def latex(self) -> str:
-        """The same without the line on packages, to be put together with other tables."""
+        """Return the LaTeX without the line on packages, to combine it with other tables."""
         tables = [self.means_table().latex(), self.differences_table().latex()]
         sliced = "" if self.slices is None else f"\n{self.slices.latex()}"
         return "\n\n".join([*tables, latex_text(" ".join([*self.omissions, self.methods]))]) + "\n" + sliced
@@ -258,7 +258,7 @@ class Comparison(Record):
         return [each.to_dict() | {"verdict": self.summary_of(each)} for each in self.differences]
 
     def plot(self, metric: str | None = None) -> Picture:
-        """The differences under one metric, the first if none is named, with their intervals."""
+        """Plot the differences and their intervals under one metric, by default the first."""
         name = self.metrics[0] if metric is None else metric
         shown = [row for row in self.differences if row.metric == name]
         if not shown:
@@ -266,7 +266,7 @@ class Comparison(Record):
         return intervals(shown, self.margin)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""
+        """Return the comparison as plain values for JSON; infinite and undefined values become None."""
         plain: dict[str, Any] = {name: to_json(getattr(self, name)) for name in _JSON}
         plain |= {"notes": list(self.omissions), "means": to_json(self.means), "differences": self._rows()}
         return plain if self.slices is None else plain | {"slices": self.slices.to_dict()}

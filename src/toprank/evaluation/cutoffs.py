@@ -1,4 +1,4 @@
-"""Metrics by cut-off: whether systems differ at the top of the list only or further down, too."""
+"""Metrics as a function of the cut-off, which shows where in the list systems differ."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MAX_METRICS = 3
 
 @dataclass(frozen=True)
 class ValuesAtCutoffs:
-    """One metric at several cut-offs.
+    """Values of one metric at several cut-offs.
 
     Attributes:
         measure: the metric, without a cut-off.
         cutoffs: the cut-offs, ascending.
-        values: the numbers by system, cut-off (a metric of `Values` each) and query.
+        values: values by system, cut-off (as the metrics of `Values`) and query.
     """
 
     measure: Measure
@@ -35,7 +35,7 @@ class ValuesAtCutoffs:
     values: Values
 
     def means_of(self, system: str) -> tuple[float, ...]:
-        """Return the mean at each cut-off over the queries that count; NaN if none does."""
+        """Return the mean at each cut-off over the evaluated queries; NaN if there are none."""
         columns = [column[~np.isnan(column)] for column in self.values.by_metric(system).values()]
         return tuple(float(column.mean()) if len(column) else float("nan") for column in columns)
 
@@ -46,9 +46,9 @@ def values_at_cutoffs(
     """Evaluate systems at cut-offs 1, 2, … for each of their metrics that has a cut-off; NDCG if none has.
 
     Args:
-        parts: what was compared: one for a comparison, or one for each fold, whose queries are pooled.
-        systems: the systems to evaluate.
-        n_documents: size of the largest query, beyond which there is no cut-off.
+        parts: inputs of the comparison: one for a comparison, or one per fold, whose queries are pooled.
+        systems: names of the systems to evaluate.
+        n_documents: number of documents of the largest query, which limits the cut-offs.
     """
     families = _families(parts[0].measures)
     cut = {
@@ -73,7 +73,7 @@ def values_at_cutoffs(
 
 
 def _families(measures: Mapping[str, Measure]) -> dict[Measure, int]:
-    """Return metrics without their cut-off, each with the deepest cut-off that was asked for, at least 10."""
+    """Return metrics without their cut-off → the largest requested cut-off, at least 10."""
     families: dict[Measure, int] = {}
     for measure in measures.values():
         if any(field.name == "k" for field in fields(measure)) and measure.depth is not None:

@@ -1,4 +1,4 @@
-"""Differences between systems: each pair under each metric, in all queries and in slices of them."""
+"""Differences between systems for each pair and metric, over all queries and in slices."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _ADJUSTED: dict[str, Callable[[npt.ArrayLike], FloatArray]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Two systems under one metric. Signs are those of ``a - b``; against a baseline, `b` is the baseline.
+    """Difference of two systems under one metric, ``a - b``; if there is a baseline, it is `b`.
 
     Attributes:
         metric, a, b: Names of the metric and the two systems.
-        mean_a, mean_b: Means of the two over the queries that count for both.
+        mean_a, mean_b: Means of both systems over the queries evaluated for both.
         difference: Mean of ``a - b``.
-        interval: Bootstrap confidence interval of the difference, not adjusted for the family.
+        interval: Confidence interval of the difference, without correction for multiple tests.
         effect_size: Cohen's d_z; None for one query.
         p: p-value of the test.
-        p_adjusted: p-value after the correction over the family.
+        p_adjusted: p-value after the correction for multiple tests.
         test: Name of the test.
-        n: Number of queries that count for both.
-        wins, ties, losses: Queries on which `a` is the better one, on which they are level, on which `b` is.
-        queries_needed: Queries needed to see such a difference; None where no number can be given.
+        n: Number of queries evaluated for both.
+        wins, ties, losses: Number of queries on which `a` is better, both are equal, or `b` is better.
+        queries_needed: Number of queries needed to detect the difference; None if undefined.
         equivalence_p: p-value of the equivalence test, after the same correction.
-        equivalent: Whether the difference is shown to lie within ±margin.
-        significant: Whether the difference is shown not to be zero.
-        lower_is_better: Whether the metric is an error.
+        equivalent: True if the equivalence test is significant.
+        significant: True if `p_adjusted` is at most the level of the test.
+        lower_is_better: True if lower values of the metric are better.
     """
 
     metric: str
@@ -73,31 +73,30 @@ class Difference:
 
     @property
     def winner(self) -> str | None:
-        """The system with the better mean, significantly or not; None where the means are equal up to rounding."""
+        """System with the better mean, significant or not; None if the means are equal up to rounding."""
         if abs(self.difference) <= ROUNDING * max(abs(self.mean_a), abs(self.mean_b)):
             return None
         return self.a if (self.difference > 0) != self.lower_is_better else self.b
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the difference as values that JSON can hold."""
+        """Return the difference as plain values for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: to_json(value) for name, value in (values | {"interval": list(self.interval)}).items()}
 
 
 @dataclass(frozen=True)
 class SliceDifference:
-    """Two systems under one metric in one slice.
+    """Difference of two systems under one metric in one slice.
 
     Attributes:
-        slice: The name of the slice.
-        metric: The metric's name.
-        a: The first system.
-        b: The second system.
-        n: Number of queries that count for both.
-        mean_a: Mean of `a` over them; None where there is none.
-        mean_b: Mean of `b` over them.
-        tested: The difference with its interval and p-value, corrected over all slices; None where there are too few
-            queries.
+        slice: Name of the slice.
+        metric: Name of the metric.
+        a: Name of the first system.
+        b: Name of the second system.
+        n: Number of queries evaluated for both.
+        mean_a: Mean of `a` over these queries; None if there are none.
+        mean_b: Mean of `b` over these queries; None if there are none.
+        tested: Difference with its interval and its p-value, corrected over all slices; None with too few queries.
     """
 
     slice: str
@@ -111,19 +110,19 @@ class SliceDifference:
 
     @property
     def difference(self) -> float | None:
-        """Mean of ``a - b``; None where there is no query."""
+        """Mean of ``a - b``; None without queries."""
         if self.tested is not None:
             return self.tested.difference
         return None if self.mean_a is None or self.mean_b is None else self.mean_a - self.mean_b
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as values that JSON can hold."""
+        """Return the row as plain values for JSON."""
         names = ("slice", "metric", "a", "b", "n", "mean_a", "mean_b", "difference", "tested")
         return {name: to_json(getattr(self, name)) for name in names}
 
 
 def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, str]]:
-    """Return pairs of each system and the baseline, or all pairs if there is none."""
+    """Return pairs of each system with the baseline, or all pairs without a baseline."""
     if baseline is None:
         return list(combinations(names, 2))
     if baseline not in names:
@@ -144,7 +143,7 @@ def differences(values: Values, statistics: ComparisonOptions, threads: int | No
 def differences_by_slice(
     values: Values, slices: Slices, min_queries: int, statistics: ComparisonOptions, threads: int | None = None
 ) -> tuple[SliceDifference, ...]:
-    """Return one row per slice, pair and metric; rows of at least `min_queries` queries are tested, in one family."""
+    """Return one row per slice, pair and metric; rows with at least `min_queries` queries are tested and corrected."""
     rows = list[SliceDifference]()
     for name, part in values.parts(slices).items():
         for pair in pairs_of(part.systems, statistics.baseline):
@@ -158,7 +157,7 @@ def differences_by_slice(
 
 
 def _paired(values: Values, metric: str, pair: tuple[str, str]) -> tuple[FloatArray, FloatArray]:
-    """Return the numbers of both systems for the units that count for both."""
+    """Return the values of both systems for the queries evaluated for both."""
     a, b = (values.of(name, metric) for name in pair)
     both = ~(np.isnan(a) | np.isnan(b))
     return a[both], b[both]
@@ -167,10 +166,10 @@ def _paired(values: Values, metric: str, pair: tuple[str, str]) -> tuple[FloatAr
 def _difference(
     values: Values, metric: str, pair: tuple[str, str], statistics: ComparisonOptions, threads: int | None
 ) -> Difference:
-    """Test one pair under one metric, before the correction."""
+    """Test one pair under one metric, without correction."""
     a, b = _paired(values, metric, pair)
     if not len(a):
-        raise DataError(f"{metric} is not defined on any query for both {pair[0]} and {pair[1]}; leave it out.")
+        raise DataError(f"{metric} is undefined for {pair[0]} or {pair[1]} on every query. Leave out this metric.")
     tested = _tested(statistics, a, b, threads)
     interval = significance.bootstrap_interval(
         a,
@@ -214,7 +213,7 @@ def _tested(
 
 
 def _corrected(tested: Sequence[Difference], statistics: ComparisonOptions) -> tuple[Difference, ...]:
-    """Return the differences with everything that depends on the size of the family."""
+    """Return the differences with all fields that depend on the number of tests."""
     adjust = _ADJUSTED[statistics.correction]
     adjusted = adjust([d.p for d in tested]).tolist()
     equivalence = adjust([d.equivalence_p for d in tested]).tolist()

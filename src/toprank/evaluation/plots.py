@@ -1,4 +1,4 @@
-"""Differences with their intervals, drawn."""
+"""Plot of differences with their intervals."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from toprank.significance.results import signed
 if TYPE_CHECKING:
     from toprank.evaluation.comparison import Difference
 
-_ROW = 40.0
-_WORDS = 19.0  # of a row, for the names above the interval
-_NAME = 26
+_ROW_HEIGHT = 40.0
+_LABEL_HEIGHT = 19.0  # part of a row above the interval, for the names
+_MAX_NAME_LENGTH = 26
 
 
-def intervals(differences: Sequence[Difference], margin: float, words: Sequence[str] | None = None) -> Picture:
-    """One row for each difference: the mean, its interval, zero, and the band of differences that do not matter.
+def intervals(differences: Sequence[Difference], margin: float, labels: Sequence[str] | None = None) -> Picture:
+    """Draw one row per difference: the mean, its interval, zero, and the equivalence margin.
 
-    `words` stand above the intervals, instead of the names of the systems.
+    `labels` are shown above the intervals in place of the names of the systems.
     """
     ends = [e for d in differences for e in (*d.interval, d.difference) if math.isfinite(e)]
     reach = max([abs(e) for e in ends] + [margin]) * 1.08
     low, high = min([0.0, *ends]) - 0.06 * reach, max([0.0, *ends]) + 0.06 * reach
-    bottom = 8 + _ROW * len(differences)
-    box = Box(10, 8, WIDTH - 78, bottom)  # the numbers stand to the right of the plot
+    bottom = 8 + _ROW_HEIGHT * len(differences)
+    box = Box(10, 8, WIDTH - 78, bottom)  # numbers are shown to the right of the plot
     x = Scale(low, high, box.left, box.right)
-    behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
+    behind = [_behind_row(margin, x, box.top + _ROW_HEIGHT * i) for i in range(len(differences))]
     marked = marked_ticks(low, high, 4)
     frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
-    rows = [_interval_row(d, x, box.top + _ROW * i, words[i] if words else None) for i, d in enumerate(differences)]
+    rows = [
+        _interval_row(d, x, box.top + _ROW_HEIGHT * i, labels[i] if labels else None) for i, d in enumerate(differences)
+    ]
     first = differences[0]
-    where = f"{first.metric} between {first.a} and {first.b} by slice" if words else first.metric
+    where = f"{first.metric} between {first.a} and {first.b} by slice" if labels else first.metric
     return Picture(f"Differences in {where} with their intervals", bottom + 22, *behind, frame, *rows)
 
 
 def _behind_row(margin: float, x: Scale, top: float) -> Markup:
-    """Zero and the band of one row, below its words: a line through words cannot be read, nor can they."""
-    top, height = top + _WORDS, _ROW - _WORDS
+    """Draw zero and the margin of one row below its label, so that no line crosses the text."""
+    top, height = top + _LABEL_HEIGHT, _ROW_HEIGHT - _LABEL_HEIGHT
     return join(
         [
             tag("rect", title(f"differences within ±{margin:g}"), x=x(-margin), y=top, cls="band",
@@ -58,12 +60,16 @@ def _interval_row(d: Difference, x: Scale, top: float, name: str | None) -> Mark
     better = (d.difference > 0) != d.lower_is_better
     kind = ("win" if better else "loss") if d.significant else "flat"
     sign = {"win": " ▲", "loss": " ▼"}.get(kind, " ≈" if d.equivalent else "")
-    shown = f"{shortened(d.a, _NAME)} − {shortened(d.b, _NAME)}" if name is None else shortened(name, 2 * _NAME)
-    left, right = x(low), x(high)  # an infinite end stops at the edge
+    shown = (
+        f"{shortened(d.a, _MAX_NAME_LENGTH)} − {shortened(d.b, _MAX_NAME_LENGTH)}"
+        if name is None
+        else shortened(name, 2 * _MAX_NAME_LENGTH)
+    )
+    left, right = x(low), x(high)  # infinite bounds are clipped at the edge
     return tag(
         "g",
         title(words if name is None else f"{name}, {words}"),
-        tag("rect", x=0, y=top, width=WIDTH, height=_ROW, cls="hit"),
+        tag("rect", x=0, y=top, width=WIDTH, height=_ROW_HEIGHT, cls="hit"),
         tag("text", shown, x=10, y=top + 14, cls="name"),
         tag("text", signed(d.difference) + sign, x=WIDTH - 4, y=y + 4, cls="name end"),
         tag("line", x1=left, x2=right, y1=y, y2=y, cls=f"whisker {kind}"),

@@ -1,4 +1,4 @@
-"""The result of an evaluation: one number per query and metric, their means, and the convention they obey."""
+"""Result of an evaluation: one value per query and metric, with means and convention."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ByMetric(Mapping[str, Any]):
-    """Values by metric; any spelling of the metric finds its value."""
+    """Mapping by metric that accepts any spelling of the metric."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
@@ -44,7 +44,7 @@ class ByMetric(Mapping[str, Any]):
             try:
                 if parse(label) == wanted:
                     return value
-            except ToprankError:  # a custom measure has a name that only its owner understands
+            except ToprankError:  # names of custom measures cannot be parsed
                 continue
         raise KeyError(name)
 
@@ -60,11 +60,11 @@ class ByMetric(Mapping[str, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Record):
-    """The result of `evaluate`. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
+    """Result of `evaluate`, with ``.mean[name]`` and ``.per_query[name]``; `str()` returns a table."""
 
     measures: Mapping[str, Measure]
     per_query: Mapping[str, FloatArray]
-    """One number per query, in the order of `qids`, which each column knows; NaN where it is left out of the mean."""
+    """Metric → one value per query, in the order of `qids`; NaN for queries that are left out of the mean."""
     convention: Convention
     max_grade: float
     qids: npt.NDArray[Any]
@@ -73,7 +73,7 @@ class Evaluation(Record):
     query_metadata: Sliceable | None = None
     """Columns and weights of the queries, for `slice_by`; None if the data are not known."""
     unanswered: tuple[str, ...] | None = None
-    """Judged queries for which a run has no document (no judged one, if it is condensed); None if no run was given."""
+    """Judged queries for which the run has no document (no judged one, if condensed); None for scores."""
 
     def __post_init__(self) -> None:
         named = {name: QueryValues.from_values(values, self.qids) for name, values in self.per_query.items()}
@@ -81,12 +81,12 @@ class Evaluation(Record):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The metrics, as the caller spelled them."""
+        """Names of the metrics, as spelled by the caller."""
         return tuple(self.measures)
 
     @cached_property
     def values(self) -> Values:
-        """The numbers of this one system, as statistics take them."""
+        """Values of this system, as input for statistics."""
         table = np.array([[np.asarray(self.per_query[name]) for name in self.names]])
         errors = frozenset(name for name, measure in self.measures.items() if not measure.higher_is_better)
         return Values(
@@ -102,12 +102,12 @@ class Evaluation(Record):
 
     @property
     def mean(self) -> Mapping[str, float]:
-        """Mean over the queries that count; NaN where none does."""
+        """Metric → mean over the evaluated queries; NaN if there are none."""
         return ByMetric(self.values.means[""])
 
     @property
     def n_evaluated(self) -> Mapping[str, int]:
-        """How many queries the mean of each metric is taken over."""
+        """Metric → number of queries in the mean."""
         return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
 
     def by_slice(
@@ -120,21 +120,21 @@ class Evaluation(Record):
         seed: int = 0,
         threads: int | None = None,
     ) -> SlicedEvaluation:
-        """The same numbers in slices of the queries, each mean with its interval.
+        """Return means and confidence intervals in slices of the queries.
 
         Args:
             slice_by: a metadata column of the data (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
-                column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query, in
-                their order or as ``{query id: value}``.
-            confidence: of the intervals (bootstrap, studentized).
-            min_queries: slices with fewer queries have no interval.
-            n_resamples: of the bootstrap.
-            seed: of the resamples.
+                numeric column, ``"head:documents"`` by the number of documents or ``"head:weight"`` by query weight; or
+                one value per query, in their order or as ``{query id: value}``.
+            confidence: confidence level of the studentized bootstrap intervals. Default 0.95.
+            min_queries: slices with fewer queries have no interval. Default 20.
+            n_resamples: number of bootstrap resamples. Default 10,000.
+            seed: seed of the resamples.
             threads: number of threads; the result does not depend on it.
 
         >>> import toprank as tr
         >>> data = tr.synthetic(n_queries=40, n_documents=(5, 20), seed=0)
-        >>> sliced = tr.evaluate(data.X[:, 0], data, "ndcg@10").slice_by("head:documents")
+        >>> sliced = tr.evaluate(data.X[:, 0], data, "ndcg@10").by_slice("head:documents")
         >>> sliced.slices.sizes
         {'head': 16, 'tail': 24}
         >>> low, high = sliced.intervals["tail"]["ndcg@10"]
@@ -153,11 +153,11 @@ class Evaluation(Record):
         return SlicedEvaluation.from_evaluation(self, self.slices(slice_by), int(min_queries), options)
 
     def slices(self, slice_by: SliceBy) -> Slices:
-        """The slices that `slice_by` divides the queries into."""
+        """Return the slices of the queries."""
         return self.values.slices(slice_by)
 
     def select(self, chosen: npt.ArrayLike) -> Evaluation:
-        """The evaluation of some of the queries, by a mask."""
+        """Return the evaluation of the queries selected by a mask."""
         part, query_metadata = self.values.select(chosen), self.query_metadata
         return replace(
             self,
@@ -171,7 +171,7 @@ class Evaluation(Record):
         )
 
     def to_dict(self, per_query: bool = False) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the evaluation as plain values for JSON; `per_query` adds the value of every query."""
         result = {
             "mean": self.mean, "convention": self.convention.name, "queries": len(self.qids),
             "documents": self.n_documents, "n_evaluated": self.n_evaluated, "max_grade": self.max_grade,
@@ -190,7 +190,7 @@ class Evaluation(Record):
         return {"qid": self.qids.tolist(), **{name: of.tolist() for name, of in self.per_query.items()}}
 
     def plot(self, metric: str | None = None) -> Picture:
-        """How the values of the queries spread under one metric, the first if none is named."""
+        """Plot the distribution of per-query values under one metric, by default the first."""
         name = self.names[0] if metric is None else metric
         try:
             values, mean = self.per_query[name], self.mean[name]
@@ -209,11 +209,11 @@ class Evaluation(Record):
 
     @property
     def summary(self) -> str:
-        """The convention of the means, and the queries that a run misses, in words."""
-        return " ".join([f"Convention {self.convention}; max grade {self.max_grade:g}.", *self._missing()])
+        """The convention, and the queries that a run does not answer, as sentences."""
+        return " ".join([f"Convention {self.convention}; max grade {self.max_grade:g}.", *self._unanswered_note()])
 
-    def _missing(self) -> list[str]:
-        """A sentence on the judged queries that the run does not answer, if there are any."""
+    def _unanswered_note(self) -> list[str]:
+        """Return a sentence on the judged queries that the run does not answer, if any."""
         if not self.unanswered:
             return []
         counted = self.unanswered[0] in map(str, self.qids.tolist())
@@ -228,7 +228,7 @@ class Evaluation(Record):
             left_out = len(self.qids) - self.n_evaluated[name]
             note = f"  ({left_out:,} left out)" if left_out else ""
             lines.append(f"{name:<{width}}  {value:>7.4f}  {self.n_evaluated[name]:>7,}{note}")
-        lines += [f"convention {self.convention}; max grade {self.max_grade:g}", *self._missing()]
+        lines += [f"convention {self.convention}; max grade {self.max_grade:g}", *self._unanswered_note()]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""`evaluate_run`: judgments (qrels) and a run, as trec_eval takes them.
+"""Evaluation of a run against judgments (qrels), as in trec_eval.
 
-Unlike in `evaluate`, relevant documents that the run missed still count in the ideal ranking and in the number of
-relevant documents, and queries may be missing altogether.
+Unlike in `evaluate`, relevant documents that the run did not retrieve are part of the ideal ranking and of the number
+of relevant documents, and a run may leave queries unanswered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toprank.metrics.sorting import rank_block
 
 
 class RunOptions(TypedDict, total=False):
-    """Further keywords of `evaluate_run`."""
+    """Further options of `evaluate_run`."""
 
     max_grade: float | None
     min_relevance: float
@@ -46,19 +46,20 @@ def evaluate_run(
     condense: bool = False,
     **rules: Unpack[RunOptions],
 ) -> Evaluation:
-    """Score a run against judgments.
+    """Evaluate a run against judgments.
 
     Args:
         qrels: judged documents, from `toprank.read_qrels`, ``{query: {document: grade}}``, a frame, or a file.
         run: retrieved documents, from `toprank.read_run`, ``{query: {document: score}}``, a frame, or a file.
         metrics: names or measures, for example ``["map", "ndcg_cut_10"]``.
-        convention: the rules, by name; ``trec_eval`` by default.
-        complete: True: judged queries that the run does not answer count 0 (trec_eval's ``-c``); False: they are left
-            out. Default: what the convention says. Queries without judgments are always left out.
-        max_documents: only this many documents of each query are looked at (trec_eval's ``-M``).
-        max_grade: the highest possible grade, for ERR and RBP. Default: the largest grade of the judgments.
-        min_relevance: grades of at least this much are relevant (trec_eval's ``-l``).
-        condense: take documents without a judgment (or with grade -1) out of the run; otherwise they are irrelevant.
+        convention: evaluation convention. Default "trec_eval".
+        complete: if True, judged queries that the run does not answer count 0 (trec_eval's ``-c``); if False, they are
+            left out. Default: the rule of the convention. Queries without judgments are always left out.
+        max_documents: evaluate only this many documents per query (trec_eval's ``-M``). Default: all.
+        max_grade: highest possible grade, for ERR and RBP. Default: the largest grade of the judgments.
+        min_relevance: lowest relevant grade for binary metrics (trec_eval's ``-l``). Default 1.
+        condense: remove unjudged documents (without a grade, or with grade -1) from the run. By default they count as
+            irrelevant.
         threads: number of threads; the result does not depend on it.
 
     >>> qrels = {"q": {"a": 1, "b": 0, "c": 1}}
@@ -68,7 +69,7 @@ def evaluate_run(
     further: dict[str, Any] = {**rules}
     threads = further.pop("threads", None)
     for name in further.keys() & {"unjudged", "weighted"}:
-        raise DataError(f"Runs are not evaluated with {name}=; use condense=True to leave out unjudged documents.")
+        raise DataError(f"{name}= does not apply to runs. Use condense=True to leave out unjudged documents.")
     terms, measures = Terms(Convention.from_name(convention), **further), parse_all(metrics)
     judgments, retrieved = Qrels.from_source(qrels), Run.from_source(run)
     lists, qids, grades = _join(judgments, retrieved, terms.convention, condense, max_documents)
@@ -77,7 +78,7 @@ def evaluate_run(
     per_query = evaluate_views(lists, measures, bounded, threads)
     unanswered = np.setdiff1d(judgments.qids, qids)
     if complete or (complete is None and terms.convention.unanswered == "zero"):
-        per_query, qids = _with_missing(per_query, qids, judgments, measures)
+        per_query, qids = _with_unanswered(per_query, qids, judgments, measures)
     return Evaluation(
         measures, per_query, terms.convention, bounded.max_grade, qids, len(lists.codes),
         unanswered=tuple(map(str, unanswered)),
@@ -87,7 +88,7 @@ def evaluate_run(
 def _join(
     qrels: Qrels, run: Run, rules: Convention, condense: bool, max_documents: int | None
 ) -> tuple[Lists, Array, FloatArray]:
-    """Run and judgments of the queries that have both, the ids of these, and the grades."""
+    """Join run and judgments; return the lists of queries in both, their ids, and the distinct grades."""
     qids, query_of = np.unique(np.concatenate([qrels.qids, run.qids]), return_inverse=True)
     _, document_of = np.unique(np.concatenate([qrels.document_ids, run.document_ids]), return_inverse=True)
     n = len(qrels.qids)
@@ -98,20 +99,20 @@ def _join(
     if not both.any():
         raise DataError(
             f"No query of the run has judgments: the run answers {listed(np.unique(run.qids))}, the judgments "
-            f"are about {listed(np.unique(qrels.qids))}; are the query ids spelled alike in both?"
+            f"cover {listed(np.unique(qrels.qids))}. Check that both use the same query ids."
         )
 
     scores = as_compared(run.scores, rules)
     grade, known = _grades_of_run(judged_query, judged_document, qrels.grades, run_query, run_document)
-    keep = both[run_query] & ((known & (grade != -1)) if condense else True)  # -1 says: not judged
-    # Ties: by document id descending where the convention says so, otherwise rows as they come.
+    keep = both[run_query] & ((known & (grade != -1)) if condense else True)  # grade -1 means unjudged
+    # Ties: by descending document id if the convention requires it, otherwise in row order.
     within = -run_document if rules.ties == "document-id" else np.arange(len(run_document))
     order = np.lexsort((within, run_query))
     order = order[keep[order]]
     if max_documents is not None:
         order = _first_by_score(order, scores, run_query, max_documents)
     if len(order) == 0:
-        raise DataError("No document of the run is judged, so condensed lists are all empty.")
+        raise DataError("No document of the run is judged, so all condensed lists are empty. Leave out condense=True.")
     present = np.unique(run_query[order])
     judged_order = np.argsort(judged_query, kind="stable")
     judged_order = judged_order[np.isin(judged_query[judged_order], present)]
@@ -125,7 +126,7 @@ def _join(
 def _grades_of_run(
     judged_query: Array, judged_document: Array, grades: FloatArray, run_query: Array, run_document: Array
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """The grade of each retrieved document (0 where it was not judged), and whether it was judged."""
+    """Return the grade of each retrieved document (0 if unjudged), and whether it was judged."""
     width = int(max(judged_document.max(), run_document.max())) + 1
     judged_key, run_key = judged_query * width + judged_document, run_query * width + run_document
     by_key = np.argsort(judged_key)
@@ -140,7 +141,7 @@ def _offsets(sorted_queries: Array) -> IntArray:
 
 
 def _first_by_score(order: IntArray, scores: FloatArray, query: Array, limit: int) -> IntArray:
-    """Only the best `limit` rows of each query, kept in their order."""
+    """Return the best `limit` rows of each query, in their original order."""
     check_whole("max_documents", limit, 1)
     offsets = _offsets(query[order])
     ranked = rank_block(np.ascontiguousarray(scores[order]), offsets, (0, len(offsets) - 1), limit, keep_ties=False)
@@ -149,10 +150,10 @@ def _first_by_score(order: IntArray, scores: FloatArray, query: Array, limit: in
     return order[np.sort(kept)]
 
 
-def _with_missing(
+def _with_unanswered(
     per_query: dict[str, FloatArray], qids: Array, qrels: Qrels, measures: Mapping[str, Measure]
 ) -> tuple[dict[str, FloatArray], Array]:
-    """Add the judged queries that the run does not answer: 0 each, or the worst of a measure of error (1)."""
+    """Add unanswered judged queries with the worst value: 0, or 1 if lower is better."""
     everyone = np.unique(qrels.qids)
     place = np.searchsorted(everyone, qids)
     filled = {}

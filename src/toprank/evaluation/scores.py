@@ -1,4 +1,4 @@
-"""`evaluate`: scores in, one number per query and metric out, under a named convention."""
+"""Evaluation of scores: one value per query and metric, under a named convention."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from toprank.metrics.parsing import parse, parse_all
 from toprank.metrics.sorting import checked_scores, rank_block
 
 Metrics = str | Measure | Iterable[str | Measure]
-_BLOCK = 1 << 18  # documents: the ranked block stays in the cache while all metrics read it
+_DOCUMENTS_PER_BLOCK = 1 << 18  # a ranked block stays in the cache while all metrics read it
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """Further keywords of `evaluate`."""
+    """Further options of `evaluate`."""
 
     max_grade: float | None
     min_relevance: float
@@ -47,25 +47,24 @@ def evaluate(
     threads: int | None = None,
     **rules: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Score a ranking.
+    """Evaluate a ranking.
 
     Args:
-        scores: one number for each document, higher ranks first: in the order of ``data.X``, or of the labels where
-            these are given; a pandas column is aligned by its index. NaN is refused.
-        data: the labeled documents: a `RankingData`, or just the labels, with `qid`.
+        scores: one finite or infinite number per document, higher ranks first, in the order of ``data.X``, or of the
+            labels if `data` are plain labels. A pandas Series is aligned by its index.
+        data: the labeled documents: a `RankingData`, or an array of labels together with `qid`.
         metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
-        qid: the query of each document, where `data` are plain labels; rows need not be grouped.
-        convention: the rules, by name (see `toprank.metrics.CONVENTIONS`).
-        max_grade: the highest possible grade, for ERR and RBP. Default: the largest label of the data.
-        min_relevance: grades of at least this much are relevant for binary metrics.
-        unjudged: labels of NaN or -1 mean "not judged". ``refuse`` them (default), count them as ``irrelevant``
-            (default of trec_eval), ``condense`` lists by taking unjudged documents out, or ``drop`` the queries that
-            have any.
-        weighted: weight the mean by the query weights of the data.
-        order: the order of the scores, needed if grouping moved the rows of the data and the scores are neither what
-            ``predict(data)`` returned nor a pandas column of the frame that the data came from: ``"data"``, that of
-            ``data.X``, or ``"source"``, that of the rows that the data came from. See `RankingData.aligned`. With plain
-            labels, either means row by row.
+        qid: query id of each document, if `data` are plain labels; rows need not be grouped.
+        convention: evaluation convention, see `toprank.metrics.CONVENTIONS`. Default "standard".
+        max_grade: highest possible grade, for ERR and RBP. Default: the largest label of the data.
+        min_relevance: lowest relevant grade for binary metrics. Default 1.
+        unjudged: treatment of labels NaN and -1, which mean "not judged": ``refuse`` raises an error (default),
+            ``irrelevant`` counts them as irrelevant (default of trec_eval), ``condense`` removes unjudged documents
+            from the lists, ``drop`` drops queries with unjudged documents.
+        weighted: weight the mean by the query weights of the data. Default False.
+        order: order of the scores: ``"data"`` (as ``data.X``) or ``"source"`` (as the rows the data were created from).
+            Required only if grouping moved rows and the scores are neither the result of ``predict(data)`` nor a Series
+            of the source frame; see `RankingData.aligned`.
         threads: number of threads; the result does not depend on it.
 
     >>> result = evaluate([0.2, 0.9, 0.4], [0, 2, 1], ["ndcg@10", "mrr"], qid=[7, 7, 7])
@@ -79,14 +78,14 @@ def evaluate(
         data = RankingData(np.empty((np.size(data), 0)), data, qid=qid)
         order = order_beside_labels(data, scores, order)
     elif qid is not None:
-        raise DataError("The data know their queries already; leave qid out.")
+        raise DataError("RankingData contains the query ids. Leave qid out.")
     further: dict[str, Any] = {**rules}
     weighted = further.pop("weighted", False)
     terms = Terms(Convention.from_name(convention), **further)
     data, per_query, top = _judged(scores, data, order, measures, terms, threads)
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
-        raise DataError("A weighted mean was asked for, but the data have no query weights.")
+        raise DataError("weighted=True needs query weights, but the data have none.")
     query_metadata = Sliceable(data.metadata, data.queries, data.qids, data.query_weights)
     evaluation = Evaluation(measures, per_query, terms.convention, top, data.qids, data.n_documents)
     return replace(evaluation, query_weights=weights, query_metadata=query_metadata)
@@ -94,10 +93,10 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Terms:
-    """The rules as the caller states them; None leaves a rule to the convention or to the data.
+    """Evaluation options of the caller; None leaves a rule to the convention or the data.
 
     Raises:
-        DataError: for grades that bound nothing: with a `min_relevance` of NaN, say, no document would be relevant.
+        DataError: if `min_relevance` or `max_grade` is not a valid grade.
     """
 
     convention: Convention
@@ -124,9 +123,9 @@ def _judged(
     terms: Terms,
     threads: int | None,
 ) -> tuple[RankingData, dict[str, FloatArray], float]:
-    """The data that count under the rules, the value of each of their queries, and the highest grade."""
+    """Return the evaluated data, the values of their queries by metric, and the highest grade."""
     check_files(data)
-    checked_scores(scores, data.n_documents)  # faulty scores are refused before their order is looked at
+    checked_scores(scores, data.n_documents)  # check the scores before their order
     values = checked_scores(data.aligned(scores, order), data.n_documents)
     data, values = _settle_unjudged(data, values, terms.unjudged or terms.convention.unjudged)
     permutation = _tie_order(data) if terms.convention.ties == "document-id" else None
@@ -140,15 +139,15 @@ def _judged(
 
 
 def as_compared(scores: FloatArray, convention: Convention) -> FloatArray:
-    """The scores as the convention compares them: some tools hold them in single precision."""
+    """Return the scores in the precision of the convention; some tools use float32."""
     if not convention.float32_scores:
         return scores
-    with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
+    with np.errstate(over="ignore"):  # values beyond the float32 range become infinite, as in those tools
         return scores.astype(np.float32).astype(np.float64)
 
 
 class Lists(NamedTuple):
-    """What is ranked, and what was judged, as flat arrays grouped by query; `codes` are indices into the grades."""
+    """Ranked and judged documents as flat arrays grouped by query; `codes` are indices into the grades."""
 
     scores: FloatArray
     codes: npt.NDArray[Any]
@@ -160,7 +159,7 @@ class Lists(NamedTuple):
 def evaluate_views(
     lists: Lists, measures: Mapping[str, Measure], rules: Rules, threads: int | None = None
 ) -> dict[str, FloatArray]:
-    """All measures on all queries, block by block: each block is ranked once and read by every measure."""
+    """Evaluate all measures on all queries; each block of queries is ranked once for all measures."""
     scores, codes, offsets, judged_codes, judged_offsets = lists
     expected = rules.convention.ties == "expected"
     plain = {name: m for name, m in measures.items() if expected or not m.pairwise_ties}
@@ -181,14 +180,14 @@ def evaluate_views(
             for name, per_query in bound.items():
                 out[name][first:last] = per_query(view)
 
-    each_block(work, blocks_of(offsets, _BLOCK), threads)
+    each_block(work, blocks_of(offsets, _DOCUMENTS_PER_BLOCK), threads)
     return out
 
 
 class BoundMetric:
-    """One metric bound to data, for many evaluations (early stopping, line searches): `judge(scores)`.
+    """Metric bound to data, for repeated evaluation: `metric(scores)` returns the mean over queries.
 
-    Scores are in the order of the documents.
+    Used for early stopping and line searches. Scores are in the order of the documents.
 
     >>> data = RankingData(np.zeros((2, 0)), [0, 1], qid=[7, 7])
     >>> BoundMetric(data, "mrr")([0.1, 0.9])
@@ -205,56 +204,55 @@ class BoundMetric:
         threads: int | None = None,
     ) -> None:
         self.data, self.measure, self.convention = data, parse(metric), Convention.from_name(convention)
-        self.name = str(metric)  # as the caller spells it
+        self.name = str(metric)  # as spelled by the caller
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
             raise DataError(
-                f"{data.n_unjudged:,} documents to choose on are not judged (label NaN or -1);",
+                f"{data.n_unjudged:,} documents for model selection are unjudged (label NaN or -1);",
                 remedy=choose_a_rule(
-                    "leave them out: data.filter(data.judged); or choose a convention that says what they mean, such "
-                    "as trec_eval."
+                    "leave them out: data.filter(data.judged); or choose a convention that defines their value, such as "
+                    "trec_eval."
                 ),
             )
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger value is a better one."""
+        """True if higher values are better."""
         return self.measure.higher_is_better
 
     def extremes(self) -> tuple[FloatArray, FloatArray]:
-        """The value of each query for the order by its labels, and for the reverse."""
+        """Return the per-query values of the ideal order and of its reverse."""
         labels = np.where(self.data.judged, self.data.labels, 0.0)
         return self.per_query(labels), self.per_query(-labels)
 
     def for_selection(self) -> BoundMetric:
-        """This judge; refused if it is blind, that is, if the best order and the worst have the same value."""
+        """Return this metric; raise an error if the best and the worst order have the same value on every query."""
         if np.array_equal(*self.extremes(), equal_nan=True):
             labels = np.where(self.data.judged, self.data.labels, 0.0)
-            raise blind(self.name, float(labels.min()), float(labels.max()))
+            raise indistinguishable(self.name, float(labels.min()), float(labels.max()))
         return self
 
     def per_query(self, scores: npt.ArrayLike) -> FloatArray:
-        """The value of each query; NaN where it is left out."""
+        """Return the value of each query; NaN for queries that are left out."""
         terms, measures = Terms(self.convention, max_grade=self.max_grade), {self.name: self.measure}
         return _judged(scores, self.data, "data", measures, terms, self.threads)[1][self.name]
 
     def signed(self, scores: npt.ArrayLike) -> float:
-        """The mean over queries, negated if lower is better, so that more is always better; NaN counts as the worst."""
+        """Return the mean over queries, negated if lower is better; NaN becomes -infinity."""
         value = self(scores) if self.higher_is_better else -self(scores)
         return value if value == value else -np.inf
 
     def __call__(self, scores: npt.ArrayLike) -> float:
-        """The mean over queries."""
+        """Return the mean over queries; NaN if all are left out."""
         values = self.per_query(scores)
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
 
-def blind(metric: str, lowest: float, highest: float) -> DataError:
-    """The refusal of a metric that cannot choose on data with labels from `lowest` to `highest`."""
+def indistinguishable(metric: str, lowest: float, highest: float) -> DataError:
+    """Return the error for a metric that cannot distinguish rankers on labels from `lowest` to `highest`."""
     return DataError(
-        f"{metric} has the same value for the best and for the worst order of every query that is to be chosen on "
-        f"(their labels go from {lowest:g} to {highest:g}), so it cannot tell one ranker from another. Choose by "
-        "another metric, such as ndcg, or look at the labels."
+        f"{metric} has the same value for the best and the worst order of every query (labels from {lowest:g} to "
+        f"{highest:g}), so it cannot distinguish rankers. Select by another metric, such as ndcg, or check the labels."
     )
 
 
@@ -266,16 +264,16 @@ def _depth(measures: Mapping[str, Measure]) -> int | None:
 def evaluate_all_conventions(
     scores: npt.ArrayLike, data: RankingData, metrics: Metrics, **options: Any
 ) -> dict[str, Evaluation | str]:
-    """The same ranking under every convention, or the reason why one cannot be applied."""
+    """Evaluate a ranking under every convention; a convention that does not apply maps to the reason."""
     return under_all(lambda name: evaluate(scores, data, metrics, convention=name, **options))
 
 
-def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]:
-    """The result of `judge(name)` for the name of every convention, or the reason why one cannot be applied."""
+def under_all(evaluate_under: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]:
+    """Call `evaluate_under(name)` for every convention; a convention that does not apply maps to the reason."""
     results: dict[str, Evaluation | str] = {}
     for name in CONVENTIONS:
         try:
-            results[name] = judge(name)
+            results[name] = evaluate_under(name)
         except DataError as problem:
             results[name] = problem.args[0]
     reasons = [result for result in results.values() if isinstance(result, str)]
@@ -285,17 +283,17 @@ def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]
 
 
 def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:
-    """Apply the rule for labels of NaN and -1."""
+    """Apply the rule for labels NaN and -1."""
     if rule in UNJUDGED and not data.grades.some_unjudged:
         return data, scores
-    judged, kept = settled(data.without_features(), rule)  # scores are judged by labels alone; X would be copied
+    judged, kept = settled(data.without_features(), rule)  # the metric needs labels only; avoid copying X
     return judged, scores if kept is None else scores[kept]
 
 
 def _tie_order(data: RankingData) -> IntArray:
-    """Rows of each query by document id, descending: a stable sort by score then settles ties as trec_eval does."""
+    """Return rows by descending document id within queries, so that a stable sort by score orders ties as trec_eval."""
     if data.document_ids is None:
-        problem = "This convention orders tied documents by their ids, but the data have none."
+        problem = "This convention orders tied documents by id, but the data have no document ids."
         of_table = "Name the column of a table that holds them with {document_id},"
         give = Remedy("Give document_ids,", of_table, document_id=...)
         raise DataError(problem, remedy=join_parts(give, "or choose another convention."))

@@ -1,4 +1,4 @@
-"""Evaluations and comparisons in slices of the queries."""
+"""Evaluation and comparison results in slices of the queries."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from toprank.evaluation.values import by_slice, intervals
 from toprank.significance.results import Interval, bounds, number, p_value
 
 _ALL = "all"
-_FEW = 30  # effective queries below which an interval of a weighted mean is too short more often than it claims
-_UNEVEN = 0.9  # above this share of effective queries, weights are about equal, and few queries need no warning
+_MIN_EFFECTIVE_QUERIES = 30  # below, intervals of weighted means are too short
+_MAX_UNEVEN_RATIO = 0.9  # above this ratio of effective to actual queries, weights are nearly equal: no warning
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SlicedEvaluation(Record, Mapping[str, Evaluation]):
-    """Slice → its evaluation; `str()` is a table with an interval for every mean. Every query is in one slice.
+    """Mapping of slices to their evaluations; `str()` returns a table with an interval for every mean.
+
+    Every query belongs to exactly one slice.
 
     Attributes:
-        whole: The evaluation of all queries.
-        slices: The slices and their rule.
+        whole: Evaluation of all queries.
+        slices: The slices and the rule that defines them.
         min_queries: Slices with fewer queries have no interval.
-        confidence: Level of the intervals.
-        intervals: Slice → metric → the interval of its mean; None where fewer than `min_queries` queries count.
+        confidence: Confidence level of the intervals.
+        intervals: Slice → metric → interval of the mean; None with fewer than `min_queries` evaluated queries.
     """
 
     whole: Evaluation
@@ -48,7 +50,7 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
     def from_evaluation(
         cls, whole: Evaluation, slices: Slices, min_queries: int, options: Mapping[str, Any]
     ) -> SlicedEvaluation:
-        """Return an evaluation in slices; `options` are those of `bootstrap_interval`."""
+        """Return an evaluation in slices; `options` are passed to `bootstrap_interval`."""
         of_slices = by_slice(whole.values, slices, min_queries=min_queries, **options)
         return cls(
             whole,
@@ -62,8 +64,8 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
 
     @property
     def effective(self) -> dict[str, float]:
-        """Slice → its effective sample size of queries, the smallest over the metrics."""
-        return {name: _least_effective(part) for name, part in self.items()}
+        """Slice → effective sample size in queries, the minimum over the metrics."""
+        return {name: _min_effective_size(part) for name, part in self.items()}
 
     def __getitem__(self, name: str) -> Evaluation:
         return self._parts_of[name]
@@ -75,11 +77,11 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
         return len(self._parts_of)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `interval` has both ends for each metric, or null."""
+        """Return plain values for JSON; `interval` has both bounds for each metric, or null."""
 
         def plain(part: Evaluation, of: Mapping[str, Interval | None]) -> dict[str, Any]:
             ends = {metric: to_json(ends and list(ends)) for metric, ends in of.items()}
-            return {**part.to_dict(), "effective": _least_effective(part), "interval": ends}
+            return {**part.to_dict(), "effective": _min_effective_size(part), "interval": ends}
 
         return {
             "slice_by": self.slices.column,
@@ -103,7 +105,7 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
 
     @property
     def _rows(self) -> list[tuple[str, Evaluation, Mapping[str, Interval | None]]]:
-        """Each slice, and all queries at the end: name, evaluation, intervals."""
+        """Name, evaluation and intervals of each slice, and of all queries at the end."""
         rows = [(name, part, self.intervals[name]) for name, part in self.items()]
         return [*rows, (_ALL, self.whole, self._whole_intervals)]
 
@@ -113,7 +115,7 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
             (
                 name,
                 f"{len(part.qids):,}",
-                *([f"{_least_effective(part):.1f}"] if weighted else []),
+                *([f"{_min_effective_size(part):.1f}"] if weighted else []),
                 *(cell for m in part.names for cell in (_mean(part.mean[m]), _ends(of[m]))),
             )
             for name, part, of in self._rows
@@ -126,28 +128,28 @@ class SlicedEvaluation(Record, Mapping[str, Evaluation]):
     @property
     def _rules(self) -> str:
         short = any(interval is None for _, _, of in self._rows for interval in of.values())
-        few = f" Fewer than {self.min_queries} queries that count have no interval." if short else ""
+        few = f" Slices with fewer than {self.min_queries} evaluated queries have no interval." if short else ""
         return f"{self.slices.rule}{few} Convention {self.whole.convention.name}."
 
     @property
     def summary(self) -> str:
-        """How the slices are made, the convention of their means, and doubts about the intervals."""
+        """Definition of the slices, convention of the means, and warnings about the intervals."""
         return " ".join([self._rules, *self.warnings])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Doubts about the intervals, as sentences: means whose weights leave too few effective queries."""
+        """Warnings about weighted means with a small effective sample size, as sentences."""
         few = [
-            f"{name} ({_least_effective(part):.1f} of {len(part.qids):,})"
+            f"{name} ({_min_effective_size(part):.1f} of {len(part.qids):,})"
             for name, part, of in self._rows
-            if any(of[metric] is not None and _is_carried_by_few(part, metric) for metric in part.names)
+            if any(of[metric] is not None and _has_few_effective_queries(part, metric) for metric in part.names)
         ]
         if not few or self.whole.query_weights is None:
             return ()
         return (
-            f"Weighted means of few effective queries: {', '.join(few)}. A few queries carry the weight; below {_FEW} "
-            f"effective ones an interval holds the truth less often than {100 * self.confidence:g} %, and far less "
-            "often where those queries differ from the rest.",
+            f"Weighted means with a small effective sample size: {', '.join(few)}. With fewer than "
+            f"{_MIN_EFFECTIVE_QUERIES} effective queries, intervals cover the true mean less often than "
+            f"{100 * self.confidence:g} %, in particular if the queries with large weights differ from the rest.",
         )
 
     def __repr__(self) -> str:
@@ -162,24 +164,24 @@ def _ends(interval: Interval | None) -> str:
     return "–" if interval is None else bounds(*interval)
 
 
-def _is_carried_by_few(part: Evaluation, metric: str) -> bool:
+def _has_few_effective_queries(part: Evaluation, metric: str) -> bool:
     effective = part.values.effective_size("", metric)
-    return effective < _FEW and effective < _UNEVEN * part.values.n_counting("", metric)
+    return effective < _MIN_EFFECTIVE_QUERIES and effective < _MAX_UNEVEN_RATIO * part.values.n_counting("", metric)
 
 
-def _least_effective(part: Evaluation) -> float:
+def _min_effective_size(part: Evaluation) -> float:
     return min(part.values.effective_size("", metric) for metric in part.names)
 
 
 @dataclass(frozen=True, repr=False)
 class SlicedComparison(Record):
-    """A comparison in slices; `str` gives a table and verdicts, ``slices["phone"]`` the rows of a slice.
+    """Comparison in slices; `str` returns a table and conclusions, ``slices["phone"]`` the rows of a slice.
 
     Attributes:
-        statistics: The options of the comparison.
-        slices: The slices and their rule.
+        statistics: Options of the comparison.
+        slices: The slices and the rule that defines them.
         min_queries: Slices with fewer queries are not tested.
-        differences: One per slice, pair and metric.
+        differences: Differences, one per slice, pair and metric.
     """
 
     statistics: ComparisonOptions
@@ -197,18 +199,18 @@ class SlicedComparison(Record):
 
     @property
     def n_tests(self) -> int:
-        """How many tests the correction takes together: slices × pairs × metrics, those that are tested."""
+        """Number of tests that are corrected together: tested slices × pairs × metrics."""
         return sum(row.tested is not None for row in self.differences)
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """The slices in which a pair under a metric has too few queries to be tested."""
+        """Slices with too few queries to test some pair under some metric."""
         return tuple(dict.fromkeys(row.slice for row in self.differences if row.tested is None))
 
     def table(self) -> Table:
-        """One row per slice, pair and metric that is tested, or each where none is; `to_frame` always has all.
+        """Return a table with one row per tested slice, pair and metric; all rows if none is tested.
 
-        A star marks what is significant at the level after the correction.
+        A star marks corrected significance. `to_frame` always has all rows.
         """
         correction = CORRECTED_BY[self.statistics.correction]
         header = (
@@ -229,7 +231,7 @@ class SlicedComparison(Record):
 
     @property
     def summary(self) -> str:
-        """A sentence for each slice that shows a difference, and one about slices that are too small, line by line."""
+        """One sentence per significant difference in a slice, and one about slices that are too small."""
         tests = count_of(self.n_tests, "test")
         sentences = []
         for row in self.differences:
@@ -249,7 +251,7 @@ class SlicedComparison(Record):
 
     @property
     def methods(self) -> str:
-        """How the slices were made and tested."""
+        """Description of the slices and their tests."""
         correction = CORRECTED_BY[self.statistics.correction]
         how = (
             "uncorrected"
@@ -258,8 +260,8 @@ class SlicedComparison(Record):
         )
         return (
             f"{self.slices.rule} p: paired {self.statistics.test} test, two-sided, {how}; "
-            f"* at level {self.statistics.alpha:g}. A difference that is shown in one slice and not in "
-            "another need not differ between them."
+            f"* at level {self.statistics.alpha:g}. A difference that is significant in one slice but not in another "
+            "does not show that the slices differ."
         )
 
     def _parts(self) -> Sequence[Part]:
@@ -274,17 +276,17 @@ class SlicedComparison(Record):
         return columns | {name: [d and getattr(d, name) for d in tested] for name in ("p_adjusted", "significant")}
 
     def to_latex(self) -> str:
-        """The table, the methods as a paragraph after it; the first line names the packages that it needs."""
+        """Return the table and the methods in LaTeX; the first line names the required packages."""
         return with_packages(self.latex())
 
     def latex(self) -> str:
-        """The same without the line on packages, to be put together with other tables."""
+        """Return the LaTeX without the line on packages, to combine it with other tables."""
         return "\n\n".join([self.table().latex(), latex_text(self.methods)]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values that JSON can hold."""
-        about = {"column": self.slices.column, "rule": self.slices.rule, "queries": self.slices.sizes}
-        return about | {
+        """Return the comparison as plain values for JSON."""
+        plain = {"column": self.slices.column, "rule": self.slices.rule, "queries": self.slices.sizes}
+        return plain | {
             "min_queries": self.min_queries,
             "n_tests": self.n_tests,
             "differences": to_json(self.differences),

@@ -1,4 +1,4 @@
-"""Systems by name, gathered into one table of `Values`."""
+"""Collection of evaluations by system into one table of `Values`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from toprank.significance.tests import column
 Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 PerQuery = Evaluation | Mapping[str, npt.ArrayLike | Mapping[str, float]]
 
-_UNNAMED = "Systems are compared by name: give a dictionary such as {'first': scores, 'second': other_scores}."
+_UNNAMED = "systems must map names to scores, such as {'first': scores, 'second': other_scores}."
 
 
 def gathered(systems: Mapping[str, PerQuery]) -> Values:
-    """Return evaluations, or metric → one value per query, of systems by name as one table.
+    """Collect the evaluations of systems, or metric → one value per query, into one table.
 
-    Evaluations, and values given as ``{query id: value}``, meet by the ids of their queries; plain lists must be in the
-    same order.
+    Evaluations, and values given as ``{query id: value}``, are joined by query id; plain lists must be in the same
+    order.
     """
     columns = _columns(systems)
     evaluations = {name: system for name, system in systems.items() if isinstance(system, Evaluation)}
@@ -44,7 +44,7 @@ def gathered(systems: Mapping[str, PerQuery]) -> Values:
 
 
 def named(systems: Named) -> dict[str, Any]:
-    """Return two or more systems by their distinct names."""
+    """Return the systems as a dictionary; raise an error for fewer than two or duplicate names."""
     if not isinstance(systems, Iterable):
         raise DataError(_UNNAMED)
     by_name: dict[str, Any] = {}
@@ -53,21 +53,21 @@ def named(systems: Named) -> dict[str, Any]:
             raise DataError(_UNNAMED)
         name, system = pair
         if not isinstance(name, str) or not name.strip():
-            raise DataError(f"A system must have a name, a piece of text; {name!r} is none.")
+            raise DataError(f"{name!r} is not a valid system name. Give a non-empty string.")
         if name in by_name:
-            raise DataError(f"Two systems are called '{name}'; give them different names.")
+            raise DataError(f"Two systems are called '{name}'. Give them different names.")
         by_name[name] = system
     if len(by_name) < 2:
-        raise DataError(f"A comparison needs at least two systems, not {len(by_name)}.")
+        raise DataError(f"A comparison needs at least two systems, but {len(by_name)} was given.")
     return by_name
 
 
 def _columns(by_name: Mapping[str, Any]) -> dict[str, dict[str, FloatArray]]:
-    """Return per-query values as arrays: the same metrics and queries for every system, queries in one order."""
+    """Return per-query values as arrays, with the same metrics and queries in the same order for every system."""
     systems = {name: _per_query(system) for name, system in by_name.items()}
     first, reference = next(iter(systems.items()))
     if not reference:
-        raise DataError("There is no metric to compare; name at least one, such as 'ndcg@10'.")
+        raise DataError("No metric was given. Name at least one, such as 'ndcg@10'.")
     for name, values_by_metric in systems.items():
         if list(values_by_metric) != list(reference):
             raise DataError(
@@ -83,7 +83,7 @@ def _columns(by_name: Mapping[str, Any]) -> dict[str, dict[str, FloatArray]]:
 
 
 def _per_query(system: Any) -> dict[str, Any]:
-    """Return metric → values of a system; values that are given by query id become values that know their queries."""
+    """Return metric → values of a system; mappings by query id become `QueryValues`."""
     per_query = system.per_query if isinstance(system, Evaluation) else system
     return {
         metric: QueryValues.from_values(list(values.values()), list(values)) if isinstance(values, Mapping) else values
@@ -92,7 +92,7 @@ def _per_query(system: Any) -> dict[str, Any]:
 
 
 def _conventions(evaluations: Mapping[str, Evaluation]) -> tuple[str | None, frozenset[str]]:
-    """Return the convention of the evaluations, and the names of metrics that are errors."""
+    """Return the convention of the evaluations, and the metrics for which lower is better."""
     if not evaluations:
         return None, frozenset()
     first, reference = next(iter(evaluations.items()))
@@ -100,10 +100,10 @@ def _conventions(evaluations: Mapping[str, Evaluation]) -> tuple[str | None, fro
         if evaluation.convention != reference.convention:
             raise DataError(
                 f"System '{first}' was evaluated under {reference.convention.name}, system '{name}' under "
-                f"{evaluation.convention.name}; evaluate both under the same convention."
+                f"{evaluation.convention.name}. Evaluate both under the same convention."
             )
         if evaluation.query_weights is not None:
-            raise DataError(f"A comparison tests plain means over the queries; evaluate '{name}' without weights.")
+            raise DataError(f"A comparison tests unweighted means over queries. Evaluate '{name}' without weights.")
     return reference.convention.name, frozenset(
         name for name, measure in reference.measures.items() if not measure.higher_is_better
     )
@@ -116,8 +116,8 @@ def _check_lengths(columns: Mapping[str, Mapping[str, FloatArray]]) -> None:
         for metric, values in by_metric.items():
             if values.shape != (length,):
                 raise DataError(
-                    f"{metric} of system '{name}' has shape {values.shape}, but system '{first}' has {length} queries; "
-                    "all must be evaluated on the same queries, in the same order."
+                    f"{metric} of system '{name}' has shape {values.shape}, but system '{first}' has {length} queries. "
+                    "Evaluate all systems on the same queries, in the same order."
                 )
             if np.isnan(values).all():
-                raise DataError(f"{metric} is not defined on any query for system '{name}'; leave the metric out.")
+                raise DataError(f"{metric} is undefined on every query for system '{name}'. Leave out this metric.")

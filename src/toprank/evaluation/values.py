@@ -1,4 +1,4 @@
-"""`Values`: numbers by system, metric and unit, which evaluations produce and every statistic consumes."""
+"""`Values`: per-unit metric values of several systems, the input of all statistics."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from toprank.significance import Interval, bootstrap_interval, effective_sample_
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Numbers by system, metric and unit.
+    """Metric values by system, metric and unit.
 
     Attributes:
         systems: names of the systems.
-        metrics: names of the metrics, as the caller spelled them.
-        table: (systems, metrics, units); NaN for a unit that does not count.
-        units: ids of the units (queries, sessions or lists); empty if they are known by their order alone.
-        weights: weight of each unit; None if all count alike.
-        metadata: columns and weights of the queries, to slice by; None if unknown.
-        lower_is_better: the metrics that are errors.
-        convention: name of the evaluation convention; None for numbers that were computed elsewhere.
+        metrics: names of the metrics, as spelled by the caller.
+        table: values, (systems, metrics, units); NaN for units that are left out.
+        units: ids of the units (queries, sessions or lists); empty if units are identified by position.
+        weights: weight of each unit; None for equal weights.
+        metadata: metadata columns and weights of the queries, to slice by; None if unknown.
+        lower_is_better: metrics for which lower values are better.
+        convention: name of the evaluation convention; None for values computed elsewhere.
     """
 
     systems: tuple[str, ...]
@@ -40,13 +40,13 @@ class Values:
 
     @classmethod
     def from_systems(cls, systems: Mapping[str, Any]) -> Values:
-        """Gather evaluations, or metric → one value per query, of systems by name; see `gathered`."""
+        """Create a table from evaluations by system, or metric → one value per query; see `gathered`."""
         from toprank.evaluation.systems import gathered
 
         return gathered(systems)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same numbers of the same units; NaN equals NaN."""
+        """Return whether both hold the same values of the same units; NaN equals NaN."""
         return (
             isinstance(other, Values)
             and (self.systems, self.metrics, self.convention) == (other.systems, other.metrics, other.convention)
@@ -63,7 +63,7 @@ class Values:
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
-        """System → metric → mean over the units that count, by their weights; NaN if no unit counts."""
+        """System → metric → weighted mean over the evaluated units; NaN if there are none."""
         return {system: {metric: self._mean(system, metric) for metric in self.metrics} for system in self.systems}
 
     def _mean(self, system: str, metric: str) -> float:
@@ -73,32 +73,32 @@ class Values:
         return float((values * weights).sum() / weights.sum()) if weights.any() else np.nan
 
     def of(self, system: str, metric: str) -> FloatArray:
-        """Return one number for each unit."""
+        """Return the value of each unit."""
         values: FloatArray = self.table[self.systems.index(system), self.metrics.index(metric)]
         return values
 
     def by_metric(self, system: str) -> dict[str, FloatArray]:
-        """Return metric → one number for each unit."""
+        """Return metric → value of each unit."""
         return dict(zip(self.metrics, self.table[self.systems.index(system)], strict=True))
 
     def counting(self, system: str, metric: str) -> tuple[FloatArray, FloatArray | None]:
-        """Return the numbers of the units that count, and their weights if units have weights."""
+        """Return the values of the evaluated units, and their weights if there are any."""
         values = self.of(system, metric)
         counts = ~np.isnan(values)
         return values[counts], None if self.weights is None else self.weights[counts]
 
     def n_counting(self, system: str, metric: str) -> int:
-        """Return the number of units that have a value and a weight above 0."""
+        """Return the number of units with a value and a positive weight."""
         values, weights = self.counting(system, metric)
         return len(values) if weights is None else int((weights > 0).sum())
 
     def effective_size(self, system: str, metric: str) -> float:
-        """Return the effective sample size of a mean: as many units of equal weight give as precise a mean."""
+        """Return the effective sample size of a mean."""
         values, weights = self.counting(system, metric)
         return float(len(values)) if weights is None else effective_sample_size(weights)
 
     def select(self, units: npt.ArrayLike) -> Values:
-        """Return the numbers of some units, by a mask."""
+        """Return the values of the units selected by a mask."""
         chosen = np.asarray(units, dtype=bool)
         return replace(
             self,
@@ -109,18 +109,18 @@ class Values:
         )
 
     def slices(self, slice_by: SliceBy | Slices) -> Slices:
-        """Return the slices that `slice_by` divides the units into; see `Evaluation.by_slice`."""
+        """Return the slices of the units; see `Evaluation.by_slice`."""
         if not len(self.units) or isinstance(slice_by, Slices):
             return slices_of_values(slice_by, self.n_units)
         return slices_of_queries(slice_by, self.units, self.metadata)
 
     def parts(self, slices: Slices) -> dict[str, Values]:
-        """Return the numbers of each slice."""
+        """Return the values of each slice."""
         return {name: self.select(slices.codes == code) for code, name in enumerate(slices.names)}
 
 
 Intervals = dict[str, dict[str, Interval | None]]
-"""System → metric → interval of the mean; None if too few units count."""
+"""System → metric → interval of the mean; None with too few units."""
 
 
 def intervals(values: Values, *, min_queries: int = 1, **options: Any) -> Intervals:
