@@ -296,7 +296,9 @@ def test_commands_slice_a_table_by_its_columns(data, scores, tmp_path, monkeypat
     output("convert", "log.csv", "log.toprank-data", "--metadata", "day,device")
     told = json.loads(output("evaluate", "log.toprank-data", "good.scores", "--slice-by", "device", "--json"))
     assert told["slice_by"] == "device"
-    folds = output("cv", "log.toprank-data", "--systems", "LeastSquares", "--time-column", "day", "--folds", "3", "--json")
+    folds = output(
+        "cv", "log.toprank-data", "--systems", "LeastSquares", "--time-column", "day", "--folds", "3", "--json"
+    )
     assert json.loads(folds)["datasets"]["log"]["folds"][2]["queries"] == {"train": 54, "valid": 18, "test": 18}
 
 
