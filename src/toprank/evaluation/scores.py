@@ -210,8 +210,8 @@ class BoundMetric:
             raise DataError(
                 f"{data.n_unjudged:,} documents for model selection are unjudged (label NaN or -1);",
                 remedy=choose_a_rule(
-                    "leave them out: data.filter(data.judged); or choose a convention that defines their value, such as "
-                    "trec_eval."
+                    "leave them out: data.filter(data.judged); or choose a convention that defines their value, such "
+                    "as trec_eval."
                 ),
             )
 
