@@ -95,7 +95,7 @@ def test_rows_are_checked_by_themselves(sparse_copy, sparse_data):
 
 
 def test_a_check_happens_once_and_in_pieces(sparse_copy, sparse_data, monkeypatch):
-    monkeypatch.setattr(compute, "_PIECE", 7 * sparse_data.X.indptr.itemsize)
+    monkeypatch.setattr(compute, "_PIECE_BYTES", 7 * sparse_data.X.indptr.itemsize)
     X = open_store(sparse_copy).X
     for rows in (slice(3, 50), slice(None), slice(-4, None), slice(9, 2)):
         assert (X[rows] != sparse_data.X[rows]).nnz == 0
@@ -106,7 +106,7 @@ def test_a_check_happens_once_and_in_pieces(sparse_copy, sparse_data, monkeypatc
 
 
 def test_damage_on_the_border_of_pieces_is_seen(sparse_copy, sparse_data, monkeypatch):
-    monkeypatch.setattr(compute, "_PIECE", 8 * sparse_data.X.indptr.itemsize)
+    monkeypatch.setattr(compute, "_PIECE_BYTES", 8 * sparse_data.X.indptr.itemsize)
     row = int(np.flatnonzero(np.diff(sparse_data.X.indptr)[8::8])[0]) * 8 + 8
     change(sparse_copy, "X.indptr", row, 0)  # falls from the last number of a piece to the first of the next
     with pytest.raises(FormatError):

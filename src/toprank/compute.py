@@ -1,12 +1,10 @@
-"""How loops run on all cores without pools of threads that compete.
+"""Threads, blocks and time limits: run loops on all cores without competing thread pools.
 
-Kernels (`toprank.kernels`) are serial and let go of the interpreter's lock; `each_block` runs them over blocks of whole
-queries on ordinary threads. That leaves the order of every sum to us, so results are the same bits on any number of
-threads.
+Kernels (`toprank.kernels`) are serial and release the GIL; `each_block` runs them over blocks of whole queries on
+ordinary threads. So we control the order of every sum, and results are bit-identical for any number of threads.
 
-The threads are those of one lasting pool, or, inside `on_threads_of`, those of the OpenMP runtime that another library
-has loaded: OpenMP's threads spin for milliseconds after a parallel region in the hope of the next one, and a pool of
-our own would wait for the cores that they spin on.
+The threads belong to one persistent pool or, inside `on_threads_of`, to the OpenMP runtime loaded by another library:
+OpenMP's threads spin for milliseconds after a parallel region, and our own pool would have to wait for their cores.
 """
 
 from __future__ import annotations
@@ -38,16 +36,16 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-_ALWAYS = 8  # threads that any machine starts if told to, so that a training on a larger one can be repeated
+_MIN_THREAD_LIMIT = 8  # maximum threads on any machine, so that training on a larger one can be reproduced
 T = TypeVar("T")
 Block = TypeVar("Block")
 
 
 def available_threads(threads: int | None = None) -> int:
-    """Return the number of threads to use: `threads` if given (at least 1), else every core this process may use.
+    """Return the number of threads to use: `threads` if given (at least 1), else the number of cores of this process.
 
-    More threads than cores (or than 8, if there are fewer cores) are of no use, and very many would end the process, so
-    a larger number is cut to that.
+    More threads than cores (or than 8, if there are fewer cores) do not help, and very many would crash the process, so
+    larger numbers are clipped.
 
     >>> available_threads(10**9) == max(os.cpu_count() or 1, 8)
     True
@@ -55,18 +53,18 @@ def available_threads(threads: int | None = None) -> int:
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
-        raise DataError(f"threads must be a whole number of at least 1, or None for every core, not {threads!r}.")
-    return min(int(threads), _most_threads())
+        raise DataError(f"threads must be an integer of at least 1, or None for all cores, not {threads!r}.")
+    return min(int(threads), _max_threads())
 
 
 @cache
-def _most_threads() -> int:
-    """The largest number of threads; cached, since the system reads a file for it, as slow as a small kernel."""
-    return max(os.cpu_count() or 1, _ALWAYS)
+def _max_threads() -> int:
+    """Return the maximum number of threads; cached, since the system reads a file for it, as slow as a small kernel."""
+    return max(os.cpu_count() or 1, _MIN_THREAD_LIMIT)
 
 
 def offsets_of(sizes: npt.ArrayLike) -> IntArray:
-    """Return where each of several lists begins if they follow one another, and where the last one ends.
+    """Return the start of each list in their concatenation, and the end of the last one.
 
     >>> offsets_of([2, 0, 3]).tolist()
     [0, 2, 2, 5]
@@ -75,9 +73,10 @@ def offsets_of(sizes: npt.ArrayLike) -> IntArray:
 
 
 def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
-    """Ranges of whole queries ``[first, last)`` with about `size` documents each; a larger query is its own block.
+    """Return ranges of whole queries ``[first, last)`` with about `size` documents each; a larger query is a separate
+    block.
 
-    The ranges depend on the data alone, never on the number of threads.
+    The ranges depend only on the data, never on the number of threads.
 
     >>> blocks_of(np.array([0, 3, 5, 9, 10]), 5)
     [(0, 2), (2, 4)]
@@ -92,7 +91,7 @@ def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
 
 
 def row_parts(rows: slice, each: int) -> list[slice]:
-    """A range of rows as neighboring ranges of `each` rows at most.
+    """Split a range of rows into consecutive ranges of at most `each` rows.
 
     >>> row_parts(slice(3, 8), 2)
     [slice(3, 5, None), slice(5, 7, None), slice(7, 8, None)]
@@ -102,27 +101,27 @@ def row_parts(rows: slice, each: int) -> list[slice]:
 
 
 def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads: int | None = None) -> list[T]:
-    """``[function(block) for block in blocks]``, on several threads; results come back in the order of the blocks.
+    """Return ``[function(block) for block in blocks]``, computed on several threads, in the order of the blocks.
 
-    The caller's thread works too, and threads take the next block when they are done with one, so that uneven blocks
-    even out and a block costs no more than a call.
+    The calling thread works too, and threads take the next block when they finish one, which balances uneven blocks at
+    the cost of one call per block.
     """
     workers = min(available_threads(threads), len(blocks))
     if workers <= 1:
         return [function(block) for block in blocks]
     results: dict[int, T] = {}
     failed: list[BaseException] = []
-    holder = holder_of_warnings()  # the caller's: the other threads have contexts of their own
-    turn = itertools.count()  # next() on it is one step of the interpreter, so no two threads get the same number
+    holder = holder_of_warnings()  # of the caller: the other threads have separate contexts
+    turn = itertools.count()  # next() is atomic, so no two threads get the same number
 
     def work() -> None:
-        try:  # around the loop as well: an interrupt comes between any two steps of it
+        try:  # The try includes the loop, since an interrupt may occur between any two steps of it.
             with holding_for(holder):
                 while (i := next(turn)) < len(blocks):
                     results[i] = function(blocks[i])
         except BaseException as problem:  # noqa: BLE001 - raised below, when no thread is at work any more
             failed.append(problem)
-            for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
+            for _ in zip(turn, blocks, strict=False):  # leave no blocks for the other threads
                 pass
 
     borrowed = _BORROWED.get()
@@ -134,10 +133,10 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
 
 
 class _Helpers:
-    """Threads that run tasks; they start when they are first needed, and stay.
+    """Persistent threads that run tasks; they are started when first needed.
 
-    Ctrl-C at the wrong moment leaves a lock of Python's own thread pool locked, and whoever uses the pool afterwards
-    waits for ever. There is no lock here: what threads share is changed in one step of the interpreter.
+    Ctrl-C at the wrong moment leaves a lock of Python's own thread pool locked, and later users of the pool would wait
+    forever. This pool has no locks: shared state is changed in atomic steps of the interpreter.
     """
 
     def __init__(self) -> None:
@@ -147,13 +146,14 @@ class _Helpers:
         self.size = 0
 
     def hand(self, task: Callable[[], None]) -> None:
-        """Let a thread run the task; if all are busy and no other can be started, the first that is done runs it."""
+        """Run the task on a thread; if all are busy and no other can be started, the next free thread runs it."""
         self.tasks.put(task)
         try:
             self.idle.pop()
         except IndexError:
-            if self.size < _most_threads():
-                with suppress(RuntimeError):  # the system starts no more of them (memory, limits); fewer do the same
+            if self.size < _max_threads():
+                # The system cannot start more threads (memory, limits); fewer give the same results.
+                with suppress(RuntimeError):
                     threading.Thread(target=self._serve, name=f"toprank_{self.size}", daemon=True).start()
                     self.size += 1
 
@@ -165,14 +165,14 @@ class _Helpers:
                 self.idle.append(None)
                 task = self.tasks.get()
             task()
-            del task  # and the arrays that it holds
+            del task  # release the arrays that it references
 
 
 _POOL: list[_Helpers] = []
 
 
 def _on_pool(work: Callable[[], None], helpers: int) -> None:
-    """Call `work` here and on some of the pool's threads, until all of them have nothing left to do."""
+    """Run `work` here and on some of the pool's threads, until all of them are finished."""
     begun: list[None] = []
     ended: list[None] = []
     over: list[None] = []
@@ -190,14 +190,14 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
     interrupt: BaseException | None = None
     try:
         if not _POOL or _POOL[0].process != os.getpid():
-            _POOL[:] = [_Helpers()]  # two callers at once may make two, of which one is lost
+            _POOL[:] = [_Helpers()]  # two simultaneous callers may create two, and discard one
         for _ in range(helpers):
             _POOL[0].hand(help_out)
         work()
     except BaseException as problem:  # noqa: BLE001 - raised below; `work` itself raises nothing
         interrupt = problem
-    # A task that no thread was free for is not waited for: once begun, it sees that all is over. After an interrupt the
-    # others are waited for all the same: they write into arrays that belong to the caller again once this returns.
+    # Do not wait for a task without a free thread: once it begins, it sees that the work is over. After an interrupt
+    # still wait for the others: they write into arrays that belong to the caller again once this returns.
     waiting = True
     while waiting:
         try:
@@ -219,10 +219,10 @@ class _Borrowed:
         self.process, self.thread = os.getpid(), threading.get_ident()
 
     def run(self, work: Callable[[], None]) -> bool:
-        """Call `work` on every thread of the team, and on no other; False where that cannot be done from here.
+        """Call `work` on every thread of the team; return False if this is impossible from the current thread.
 
-        A forked child has no team, another thread has a team of its own, and inside a parallel region there is but one
-        thread. A team may be granted fewer threads than it is asked for: `work` takes blocks as long as there are any.
+        A forked child has no team, another thread has a separate team, and inside a parallel region there is only one
+        thread. A team may have fewer threads than requested: `work` takes blocks until none are left.
         """
         if (os.getpid(), threading.get_ident()) != (self.process, self.thread) or self.in_parallel():
             return False
@@ -235,7 +235,7 @@ class _Borrowed:
                 whole = True
 
         self.parallel(_REGION(region), None, self.threads, 0)
-        if not whole:  # an interrupt that comes on the way into `work` or out of it ends there: C has no exceptions
+        if not whole:  # An interrupt on entry to or exit from `work` ends there: C has no exceptions.
             raise KeyboardInterrupt
         return True
 
@@ -246,27 +246,27 @@ _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _BORROWED: ContextVar[_Borrowed | None] = ContextVar("toprank_borrowed_threads", default=None)
 
 
-_ONE_AT_A_TIME = threading.Lock()
+_BORROW_LOCK = threading.Lock()
 
 
 @contextmanager
 def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[str]:
-    """Run this thread's blocks on the OpenMP threads of a library; yields in words whose threads they are.
+    """Run this thread's blocks on the OpenMP threads of a library; yield a description of the threads used.
 
-    They run on our own pool if the library brings no runtime that GNU's programs can call (`GOMP_parallel`), or if
-    another thread of this process is in here: two teams on the same cores would spin against each other.
+    Our own pool is used if the library has no GNU-compatible runtime (`GOMP_parallel`), or if another thread of this
+    process is in this context: two teams on the same cores would spin against each other.
 
     Args:
-        library: the handle of the library; another runtime may be loaded beside its own.
-        threads: the number that the library uses itself: for another number OpenMP makes its team anew.
+        library: the handle of the library; another runtime may be loaded as well.
+        threads: the number of threads of the library itself: for another number, OpenMP would create a new team.
     """
     try:
         parallel, in_parallel = library.GOMP_parallel, library.omp_in_parallel
     except AttributeError:
-        yield "our own threads: LightGBM brings no OpenMP runtime that we can call"
+        yield "our own threads: LightGBM has no OpenMP runtime that we can call"
         return
-    if not _ONE_AT_A_TIME.acquire(blocking=False):
-        yield "our own threads: another training has LightGBM's"
+    if not _BORROW_LOCK.acquire(blocking=False):
+        yield "our own threads: another training run uses LightGBM's"
         return
     parallel.restype, parallel.argtypes = None, [_REGION, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     token = _BORROWED.set(_Borrowed(parallel, in_parallel, available_threads(threads)))
@@ -274,15 +274,16 @@ def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[
         yield "LightGBM's threads"
     finally:
         _BORROWED.reset(token)
-        _ONE_AT_A_TIME.release()
+        _BORROW_LOCK.release()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep matrix products to one thread each while we run several: two thread pools on the same cores only compete.
+    """Limit matrix products to one thread each while we run several, since two thread pools would compete for the
+    cores.
 
-    Most libraries have one limit for the whole process, and several threads may be in here at a time. So the first one
-    to enter saves the numbers of threads, and the last one to leave restores them, in whatever order they leave.
+    Most libraries have one limit for the whole process, and several threads may be in this context at a time. So the
+    first one to enter saves the numbers of threads, and the last one to leave restores them, in any order of leaving.
     """
     user = _BlasUser()
     try:
@@ -300,7 +301,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _BlasUser:
-    """A block of `one_blas_thread`, with the limits to restore of libraries that have one for each thread."""
+    """A block of `one_blas_thread`, with the limits to restore for libraries with per-thread limits."""
 
     def __init__(self) -> None:
         self.own: list[tuple[LibController, int]] = []
@@ -308,7 +309,7 @@ class _BlasUser:
 
 
 class _BlasLimit:
-    """The limit of one BLAS thread, and the numbers of threads to restore once nobody needs it any more."""
+    """The limit of one BLAS thread, and the numbers of threads to restore when it is no longer needed."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -317,7 +318,7 @@ class _BlasLimit:
         self.before: dict[str, tuple[LibController, int]] = {}
 
     def limit_for(self, user: _BlasUser) -> None:
-        """Limit every BLAS library that is loaded, among them those that were loaded since others entered."""
+        """Limit every loaded BLAS library, including those loaded since others entered."""
         if self.process != os.getpid():  # a forked child inherits users and a lock of threads that it does not have
             self.process, self.lock, self.users = os.getpid(), threading.RLock(), set()
         libraries = [
@@ -333,7 +334,7 @@ class _BlasLimit:
                 library.set_num_threads(1)
 
     def release(self, user: _BlasUser) -> None:
-        """Restore the numbers of threads if nobody else needs the limit; safe to call again after an interrupt."""
+        """Restore the numbers of threads if the limit has no other users; safe to call again after an interrupt."""
         with self.lock:
             restored = list(user.own)
             if self.users <= {user}:
@@ -343,7 +344,7 @@ class _BlasLimit:
             if self.users <= {user}:
                 self.before.clear()
             self.users.discard(user)
-            # threadpoolctl 3.8 lets the first thread that sets a limit set others until it gives that right back.
+            # In threadpoolctl 3.8 only the first thread that sets a limit may set others until it gives up that right.
             for library in _thread_pools(len(sys.modules)).lib_controllers:
                 if hasattr(library, "clear_controlling_thread"):
                     library.clear_controlling_thread()
@@ -351,7 +352,7 @@ class _BlasLimit:
 
 
 def _has_limit_per_thread(library: LibController) -> bool:
-    """Return whether threadpoolctl limits each thread of a library by itself: OpenBLAS on OpenMP, from 3.8 on."""
+    """Return whether threadpoolctl limits each thread of a library separately: OpenBLAS on OpenMP, from 3.8 on."""
     return hasattr(library, "clear_controlling_thread") and getattr(library, "threading_layer", "") == "openmp"
 
 
@@ -360,10 +361,10 @@ _BLAS = _BlasLimit()
 
 @lru_cache(maxsize=1)
 def _thread_pools(n_modules: int) -> ThreadpoolController:
-    """The libraries of matrix products that are loaded: looked for anew once a module more is, which may bring one.
+    """Return the loaded BLAS libraries; the search is repeated when a new module has been imported, which may load one.
 
-    To look through all libraries of the process takes 4 ms, and 20 where PyTorch and LightGBM are loaded: more than
-    many a small fit.
+    A search through all libraries of the process takes 4 ms, and 20 ms with PyTorch and LightGBM: more than a small
+    fit.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -375,10 +376,10 @@ _LIMIT: ContextVar[TimeLimit | None] = ContextVar("toprank_time_limit", default=
 
 
 class TimeLimit:
-    """A context in which trainings end after so many seconds, and keep what they have learned.
+    """A context in which training ends after a number of seconds and keeps its progress.
 
-    Rounds, a solver's steps and its line searches ask whether the time is over. The limit holds for this thread alone.
-    A limit within another ends no later than the outer one.
+    Rounds, solver steps and line searches check the limit. It applies to this thread only. A nested limit ends no later
+    than the outer one.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -394,7 +395,7 @@ class TimeLimit:
         _LIMIT.reset(self._token)
 
     def over(self) -> bool:
-        """Return whether the time is over, and note it in `passed`: whoever asks then stops early."""
+        """Return whether the time is over, and record it in `passed`: the caller then stops early."""
         self.passed = self.passed or time.perf_counter() >= self._end
         return self.passed
 
@@ -403,10 +404,11 @@ _SUSPENDED: ContextVar[dict[Any, Any] | None] = ContextVar("toprank_suspended_tr
 
 
 class Resumable:
-    """A context that keeps the trainings which a `TimeLimit` ends, so that the same fit within it goes on with them.
+    """A context that keeps training runs stopped by a `TimeLimit`, so that the same fit within it resumes them.
 
-    A ranker that is cut by the limit is fitted as far as it came. Fit it again on the same data inside the same context
-    and it continues, with the bits of a fit that was never cut. Rankers that do not support this begin anew.
+    A ranker stopped by the limit is fitted as far as it got. If it is fitted again on the same data inside the same
+    context, it continues, with bit-identical results to an uninterrupted fit. Rankers without support for this start
+    over.
     """
 
     def __init__(self) -> None:
@@ -421,30 +423,32 @@ class Resumable:
 
     @property
     def is_suspended(self) -> bool:
-        """True if there is a training to go on with."""
+        """True if there is a suspended training run."""
         return bool(self._trainings)
 
 
 def suspended_trainings() -> dict[Any, Any] | None:
-    """Return the unfinished trainings of the `Resumable` that is open in this thread, to change; None without one."""
+    """Return the mutable suspended runs of the `Resumable` that is open in this thread; None without one."""
     return _SUSPENDED.get()
 
 
 def out_of_time() -> bool:
-    """Return whether the `TimeLimit` of this thread, if there is one, is over."""
+    """Return whether the `TimeLimit` of this thread, if any, is over."""
     limit = _LIMIT.get()
     return limit is not None and limit.over()
 
 
-_PIECE = 1 << 26  # bytes: with a mask and a copy or two of a piece, still small beside data that need pieces
+_PIECE_BYTES = (
+    1 << 26
+)  # bytes: with a mask and one or two copies of a piece, still small compared with data that need pieces
 Matrix = TypeVar("Matrix")
 
 
 def unshortened(X: Matrix) -> Matrix:
-    """Return the array or sparse matrix; FileError if it is mapped and another program has cut off its file.
+    """Return the array or sparse matrix; raise FileError if it is mapped and another program has truncated its file.
 
-    Reading mapped bytes that are gone ends the process. So this is checked before each pass, and before each block of
-    long passes; a file that is cut off between the check and the loop behind it still ends the process.
+    Reading truncated mapped bytes crashes the process. So this is checked before each pass, and before each block of
+    long passes; a file truncated between the check and the following loop still crashes the process.
     """
     array = getattr(X, "data", X) if hasattr(X, "tocsr") else X
     path: Any = "A stored copy"
@@ -458,16 +462,18 @@ def unshortened(X: Matrix) -> Matrix:
 def in_pieces(array: Array) -> Iterator[Array]:
     """Yield the rows of an array in pieces small enough for temporary copies."""
     unshortened(array)
-    rows = max(1, _PIECE // max(1, array[:1].nbytes))
+    rows = max(1, _PIECE_BYTES // max(1, array[:1].nbytes))
     return (array[first : first + rows] for first in range(0, len(array), rows))
 
 
 def numbers(values: Any, name: str) -> Array:
-    """`values` as an array of real numbers, whatever its shape."""
+    """Return `values` as an array of real numbers of any shape."""
     try:
         array = np.asarray(values)
-        if array.dtype.kind == "c":  # NumPy would drop the imaginary part with no more than a warning
-            raise DataError(f"{name} must hold real numbers, not {array.dtype}.")
+        if array.dtype.kind == "c":  # NumPy would drop the imaginary part with only a warning
+            raise DataError(f"{name} must contain real numbers, not {array.dtype}.")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
-        raise DataError(f"{name} must hold numbers: {problem}. Encode text and categories as numbers first.") from None
+        raise DataError(
+            f"{name} must contain numbers: {problem}. Encode text and categories as numbers first."
+        ) from None

@@ -1,14 +1,13 @@
-"""The compiled loops: `kernels.softmax(scores, offsets, out)` calls the function of that name in our C library.
+"""Compiled kernels: `kernels.softmax(scores, offsets, out)` calls the function with that name in our C library.
 
-The library (`native/*.c`, built ahead of time) says itself what it holds: each kernel's C prototype is in it as text.
-From that text a `Kernel` checks kind, layout and length of every array before a pointer is taken (`native/toprank.h`
-explains the notation), so nothing is declared twice; numbers that stand for a word come with it, too:
-`kernels.Margin.LOGISTIC`. Kernels are serial and let go of the interpreter's lock;
-`compute.each_block` runs them over blocks of whole queries on ordinary threads.
+The library (`native/*.c`, built ahead of time) contains the C prototype of each kernel as text. From it, a `Kernel`
+checks type, layout and length of every array before taking a pointer (`native/toprank.h` explains the notation), so
+nothing is declared twice. Enumerations are exported as well: `kernels.Margin.LOGISTIC`. Kernels are serial and release
+the GIL; `compute.each_block` runs them over blocks of whole queries on ordinary threads.
 
-The library holds every kernel once for each set of instructions, and the best one this machine has is used; all give
-the same bits. TOPRANK_KERNELS=baseline (or avx2, avx512) chooses another, and TOPRANK_KERNELS_FOLDER names the folder
-of another build of the library, such as one with sanitizers.
+The library contains every kernel once for each instruction set, and the best one for this machine is used; all give the
+same bits. TOPRANK_KERNELS=baseline (or avx2, avx512) selects another, and TOPRANK_KERNELS_FOLDER is the folder of
+another build of the library, such as one with sanitizers.
 """
 
 from __future__ import annotations
@@ -44,31 +43,31 @@ _NUMBERS = {
     "i": "(type({v}) is int or type({v}) is bool) and {low} <= {v} < {high}",
     "u": "(type({v}) is int or type({v}) is bool) and {low} <= {v} < {high}",
 }
-"""The test that a number must pass on the quick way, by the first letter of its type."""
+"""Test of a number on the fast path, by the first letter of its type."""
 _PARAMETER = re.compile(r"(const )?(\w+) (\w+)((?:\[[^]]*\])*)$")
 
 
 class Parameter(NamedTuple):
-    """One parameter of a kernel, as its prototype says."""
+    """One parameter of a kernel, parsed from its prototype."""
 
     name: str
     kind: str
     """A type of `native/toprank.h`."""
     dtype: np.dtype[Any] | None
-    """The type of an array's elements; None for a single number."""
+    """Type of an array's elements; None for a scalar."""
     written: bool
     lengths: tuple[str, ...]
-    """The length of each dimension, as an expression of the sizes."""
+    """Length of each dimension, as an expression of the sizes."""
     at_least: bool
     flags: int
-    """NumPy's flags that an array must have: contiguous, aligned, writable where it is written."""
+    """Required NumPy flags of an array: contiguous, aligned, and writable if it is an output."""
 
     @classmethod
-    def of(cls, text: str) -> Parameter:
-        """Read a parameter: ``const f8 scores[n]``."""
+    def from_text(cls, text: str) -> Parameter:
+        """Parse a parameter such as ``const f8 scores[n]``."""
         match = _PARAMETER.match(text.strip())
         if match is None:
-            raise ImportError(f"The kernel library holds a prototype that cannot be read: {text!r}.")
+            raise ImportError(f"The kernel library contains an invalid prototype: {text!r}.")
         const, kind, name, brackets = match.groups()
         lengths = [part.replace("restrict", "").strip() for part in re.findall(r"\[([^]]*)\]", brackets)]
         at_least = bool(lengths) and lengths[0].startswith("static ")
@@ -87,7 +86,7 @@ class Kernel:
         head, _, tail = prototype.partition("(")
         result, self.name = head.split()
         arguments = tail.removesuffix(")")
-        everything = [Parameter.of(part) for part in arguments.split(",")] if arguments.strip() else []
+        everything = [Parameter.from_text(part) for part in arguments.split(",")] if arguments.strip() else []
         checks = [_Lengths(parameter) if parameter.lengths else None for parameter in everything]
         deduced: set[str] = set().union(*(check.deduced for check in checks if check is not None))
         self.prototype = prototype
@@ -110,14 +109,14 @@ class Kernel:
         self._can_run_out = result == "i8"
 
     def __call__(self, *values: Any) -> Any:
-        """Call the function; TypeError or ValueError where an argument is not what the prototype says."""
+        """Call the function; raise TypeError or ValueError if an argument does not match the prototype."""
         if len(values) != len(self.parameters):
             names = ", ".join(parameter.name for parameter in self.parameters)
             raise TypeError(f"The kernel {self.name} takes ({names}), not {len(values)} arguments.")
-        return self._quick(*values)
+        return self._fast_call(*values)
 
     def checked(self, *values: Any) -> Any:
-        """The call with every check, for arguments that the quick way does not take: some only need conversion."""
+        """Call the function with all checks, for arguments that the fast path rejects: some only need conversion."""
         sizes: dict[str, int] = {}
         passed: list[Any] = []
         arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -128,7 +127,7 @@ class Kernel:
                 sizes[parameter.name] = number
                 continue
             if not parameter.written and isinstance(value, np.ndarray) and not value.flags.aligned:
-                value = value.copy()  # what came over a network lies where the packet left it
+                value = value.copy()  # arrays received over a network may be unaligned
             if (
                 not isinstance(value, np.ndarray)
                 or value.dtype != parameter.dtype
@@ -136,28 +135,28 @@ class Kernel:
                 or value.flags.num & parameter.flags != parameter.flags
             ):
                 self._refuse(value, parameter)
-            check.learn(value.shape, sizes)
+            check.deduce(value.shape, sizes)
             arrays[parameter.name] = value
             passed.append(value.ctypes.data)
         for value, check in zip(values, self._checks, strict=True):
-            if check is not None and not check.holds(value.shape, sizes):
+            if check is not None and not check.matches(value.shape, sizes):
                 raise ValueError(
-                    f"The kernel {self.name} was given {check.parameter.name} of shape {value.shape}; with "
-                    f"{sizes} it must be [{']['.join(check.parameter.lengths)}]."
+                    f"The kernel {self.name} received {check.parameter.name} of shape {value.shape}; with {sizes} it "
+                    f"must be [{']['.join(check.parameter.lengths)}]."
                 )
         for writing, other in self._disjoint:
-            if np.may_share_memory(arrays[writing], arrays[other]):  # both are contiguous: their bounds tell
+            if np.may_share_memory(arrays[writing], arrays[other]):  # both are contiguous, so their bounds suffice
                 raise ValueError(
-                    f"The kernel {self.name} writes {writing}, which shares memory with {other}; give it its own."
+                    f"The kernel {self.name} writes {writing}, which shares memory with {other}; use separate arrays."
                 )
         result = self._function(*[sizes[name] for name in self.sizes], *passed)
         return self._ran_out() if self._can_run_out and result == _OUT_OF_MEMORY else result
 
     @cached_property
-    def _quick(self) -> Callable[..., Any]:
-        """The same call as straight code, several times quicker: plain arrays and numbers that fit go to the function.
+    def _fast_call(self) -> Callable[..., Any]:
+        """The same call as generated straight-line code, several times faster, for plain arrays and numbers in range.
 
-        For `f8 sum(i8 n, const f8 x[n], f8 weights[n])`, with `v_` before every name:
+        For `f8 sum(i8 n, const f8 x[n], f8 weights[n])`, with every name prefixed by `v_`:
 
             def sum(v_x, v_weights):
                 if type(v_x) is not array or v_x.dtype is not dtype_x or v_x.ndim != 1 or v_x.flags.num & 257 != 257 …:
@@ -171,7 +170,7 @@ class Kernel:
                     return checked(v_x, v_weights)
                 return function(v_n, p_x, p_weights)
 
-        An address by way of the buffer costs a quarter of one by `ctypes.data`, but asks for a writable array.
+        Taking the address from the buffer costs a quarter of `ctypes.data`, but needs a writable array.
         """
         known: dict[str, Any] = {"array": np.ndarray, "buffer": _BYTES.from_buffer, "address": ctypes.addressof}
         known["function"] = self._function
@@ -190,12 +189,12 @@ class Kernel:
             kinds.append(
                 f"{v}.ndim != {len(parameter.lengths)} or {v}.flags.num & {parameter.flags} != {parameter.flags}"
             )
-            for axis, name, factor, shift in check.tells:
+            for axis, name, factor, shift in check.implied:
                 if name not in learned:
                     learned.add(name)
                     sizes.append(f"v_{name} = ({v}.shape[{axis}] - {shift}) // {factor}")
                     lengths.append(f"v_{name} < 0")
-            for axis, terms, exact in check.asks:
+            for axis, terms, exact in check.required:
                 expected = " + ".join(
                     "*".join([str(number), *(f"v_{name}" for name in names)]) for number, names in terms
                 )
@@ -221,7 +220,7 @@ class Kernel:
         return quick
 
     def _ran_out(self) -> Any:
-        raise MemoryError(f"There is no memory left for the kernel {self.name}.")
+        raise MemoryError(f"Out of memory in the kernel {self.name}.")
 
     def _number(self, value: Any, parameter: Parameter) -> Any:
         try:
@@ -250,35 +249,35 @@ class Kernel:
 
 
 class _Lengths:
-    """The sizes that follow from the shape of one array, and the shape that follows from all sizes."""
+    """The sizes implied by the shape of one array, and the shape implied by all sizes."""
 
     def __init__(self, parameter: Parameter) -> None:
         self.parameter = parameter
-        self.tells: list[tuple[int, str, int, int]] = []
-        self.asks: list[tuple[int, list[tuple[int, list[str]]], bool]] = []
+        self.implied: list[tuple[int, str, int, int]] = []
+        self.required: list[tuple[int, list[tuple[int, list[str]]], bool]] = []
         for axis, text in enumerate(parameter.lengths):
             exact = not (parameter.at_least and axis == 0)
             terms = [_term(part) for part in text.replace("- ", "+ -").split("+")]
-            self.asks.append((axis, terms, exact))
+            self.required.append((axis, terms, exact))
             unknown = [term for term in terms if term[1]]
             if exact and len(unknown) == 1 and len(unknown[0][1]) == 1:
                 factor, names = unknown[0]
-                self.tells.append((axis, names[0], factor, sum(number for number, names in terms if not names)))
+                self.implied.append((axis, names[0], factor, sum(number for number, names in terms if not names)))
 
     @property
     def deduced(self) -> set[str]:
-        """The names of the sizes that the shape tells."""
-        return {name for _, name, _, _ in self.tells}
+        """Names of the sizes implied by the shape."""
+        return {name for _, name, _, _ in self.implied}
 
-    def learn(self, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-        """Note the sizes that follow from this shape, unless another array has told them."""
-        for axis, name, factor, shift in self.tells:
+    def deduce(self, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+        """Record the sizes implied by this shape, unless another array has implied them."""
+        for axis, name, factor, shift in self.implied:
             if name not in sizes:
                 sizes[name] = max(shape[axis] - shift, 0) // factor
 
-    def holds(self, shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
-        """Return whether the array is as long as the sizes say."""
-        for axis, terms, exact in self.asks:
+    def matches(self, shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
+        """Return whether the array has the required lengths."""
+        for axis, terms, exact in self.required:
             expected = 0
             for number, names in terms:
                 for name in names:
@@ -294,7 +293,7 @@ def _name(prototype: str) -> str:
 
 
 def _limits(kind: str) -> dict[str, int]:
-    """The smallest whole number of a type, and the first one beyond it; nothing for other types."""
+    """Return the smallest integer of a type, and the first one beyond it; empty for other types."""
     if kind[0] not in "iu":
         return {}
     bits = 8 * int(kind[1])
@@ -302,7 +301,7 @@ def _limits(kind: str) -> dict[str, int]:
 
 
 def _term(text: str) -> tuple[int, list[str]]:
-    """``2 * n`` as its number and its names."""
+    """Parse ``2 * n`` into its number and its names."""
     sign, factors = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
     number, names = sign, []
     for factor in factors.split("*"):
@@ -314,7 +313,7 @@ def _term(text: str) -> tuple[int, list[str]]:
 
 
 def _numbered(members: str) -> SimpleNamespace:
-    """The members of an enum with their numbers: ``A, B = 4, C``."""
+    """Parse the members of an enumeration with their numbers: ``A, B = 4, C``."""
     numbers, following = {}, 0
     for member in members.split(","):
         name, _, number = member.partition("=")
@@ -331,15 +330,15 @@ class KernelLibrary:
             self._library = ctypes.CDLL(str(path))
         except OSError as problem:
             raise ImportError(
-                f"toprank's compiled kernels cannot be loaded from {path} ({problem}). In a checkout, `make` or "
-                "`python native/build.py` builds them; an installed toprank brings them along: install it again."
+                f"toprank's compiled kernels cannot be loaded from {path} ({problem}). In a checkout, build them with "
+                "`make` or `python native/build.py`; an installed toprank includes them: reinstall it."
             ) from problem
         self.variants = self._text("toprank_variants").split()
         self.machine = self.variants[min(int(self._library.toprank_machine()), len(self.variants) - 1)]
         self.variant = variant or self.machine
         if self.variant not in self.variants[: self.variants.index(self.machine) + 1]:
             raise ImportError(
-                f"TOPRANK_KERNELS asks for the instructions {self.variant!r}; this machine has "
+                f"TOPRANK_KERNELS requests the instructions {self.variant!r}; this machine has "
                 f"{', '.join(self.variants[: self.variants.index(self.machine) + 1])}."
             )
         self.path, self.identity = path, self._text("toprank_identity")
@@ -359,25 +358,27 @@ class KernelLibrary:
         return str(text().decode())
 
     def kernels(self) -> list[Kernel]:
-        """Every kernel."""
+        """Return every kernel."""
         return [kernel for name in self._prototypes for kernel in self._several(name)]
 
     def _several(self, name: str) -> list[Kernel]:
-        """The kernels of a name, made at their first use: few programs need all."""
+        """Return the kernels with a name, created at first use, since few programs need all."""
         if name not in self._made:
             lines = self._prototypes[name]
             self._made[name] = [Kernel(line, self._function(_name(line))) for line in lines]
         return self._made[name]
 
     def _function(self, name: str) -> Any:
-        """The function in this variant; some functions exist in the baseline alone."""
+        """Return the function in this variant; some functions exist in the baseline only."""
         try:
             return self._library[f"{name}_on_{self.variant}"]
         except AttributeError:
             return self._library[f"{name}_on_baseline"]
 
     def get(self, name: str) -> Any:
-        """The codes of a name, or its kernel; if there is one for each of several types, a function that picks one."""
+        """Return the codes with a name, or its kernel; for kernels of several types, a function that dispatches on
+        type.
+        """
         if name in self._codes:
             return self._codes[name]
         if name not in self._prototypes:
@@ -393,7 +394,7 @@ class KernelLibrary:
             try:
                 kernel = by_types[tuple([values[i].dtype for i in telling])]
             except (IndexError, AttributeError, KeyError):
-                kernel = several[0]  # says what is wrong
+                kernel = several[0]  # raises an error that explains the problem
             return kernel(*values)
 
         return chosen
@@ -401,21 +402,21 @@ class KernelLibrary:
 
 @cache
 def library() -> KernelLibrary:
-    """The library of this installation, in the variant that fits the machine."""
+    """Return the library of this installation, in the variant for this machine."""
     name = {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(sys.platform, "_kernels.so")
     folder = Path(os.environ.get("TOPRANK_KERNELS_FOLDER") or Path(__file__).parent)
     loaded = KernelLibrary(folder / name, os.environ.get("TOPRANK_KERNELS") or None)
     native = Path(__file__).parents[2] / "native"
     if (native / "build.py").exists() and loaded.identity != _identity(native):
         raise ImportError(
-            f"The compiled kernels {loaded.path} were not built from the sources in {native} as they are now: run "
-            "`make`, or `python native/build.py`."
+            f"The compiled kernels {loaded.path} are out of date with the sources in {native}: run `make`, or `python "
+            "native/build.py`."
         )
     return loaded
 
 
 def _identity(native: Path) -> str:
-    """The hash that `native/build.py` gives a library made of these sources."""
+    """Return the hash that `native/build.py` assigns to a library built from these sources."""
     digest = hashlib.sha256()
     for path in sorted(
         path for path in native.iterdir() if path.suffix in {".c", ".h", ".inc"} or path.name == "build.py"

@@ -1,7 +1,7 @@
-"""Imports at first use, when several threads use toprank for the first time at once.
+"""Thread-safe imports at first use.
 
-Packages import each other in circles, scikit-learn and SciPy among them, and two threads that enter a circle at
-different points find a module half made, or a deadlock. So one thread at a time imports for toprank's doors.
+Packages import each other in cycles, scikit-learn and SciPy among them, and two threads that enter a cycle at different
+points see a partially initialized module, or deadlock. So only one thread at a time runs toprank's lazy imports.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _IMPORT_LOCK = RLock()
 def first_use(module: str) -> Any:
     """Import a module, one thread at a time.
 
-    A thread that is importing already does not wait its turn: it holds the locks of modules that the thread whose turn
-    it is may be waiting for.
+    A thread that is already importing does not wait for the lock: it may hold module locks that the thread with our
+    lock is waiting for.
     """
     if _importing():
         return import_module(module)
@@ -42,9 +42,10 @@ def installed(module: str) -> Any:
 
 
 def exported_names(package: str) -> dict[str, str]:
-    """Return the names that a package exports, each with its module (or the package itself, for a module of its own).
+    """Return the names that a package exports, each with its module (or the package itself, for a submodule).
 
-    They are said once, for type checkers too: by the imports of the package's stub `__init__.pyi`, one a line.
+    They are listed in one place, also for type checkers: in the imports of the package's stub `__init__.pyi`, one per
+    line.
     """
     with open(f"{dirname(str(sys.modules[package].__file__))}/__init__.pyi", encoding="utf-8") as stub:
         words = [line.split() for line in stub if line.startswith("from ")]
@@ -52,7 +53,7 @@ def exported_names(package: str) -> dict[str, str]:
 
 
 def lazy_exports(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
-    """Return the names that a package exports, and a `__getattr__` for it that imports them at first use."""
+    """Return the exported names of a package, and a `__getattr__` that imports them at first use."""
     homes = exported_names(package)
 
     def get(name: str) -> Any:

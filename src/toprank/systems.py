@@ -1,7 +1,7 @@
-"""The named systems of the literature, as values: which scorer, loss and solver, which defaults, whose idea.
+"""Named systems of the literature: for each one its scorer, loss, solver, defaults and source.
 
-`make("cs-RgList", pcf=3.0)` gives an unfitted ranker; an option is a hyper-parameter of the loss or of the ranker.
-`grid` is what a search on validation data tries.
+`make("cs-RgList", pcf=3.0)` returns an unfitted ranker; an option is a hyperparameter of the loss or of the ranker.
+`grid` lists the values for a search on validation data.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ __all__ = ["DEFAULT", "SYSTEMS", "System", "get", "make", "names"]
 
 @dataclass(frozen=True)
 class System:
-    """A ranker with a name.
+    """A named ranker with its default options and search grid.
 
     Args:
-        name: how the literature calls it.
+        name: name in the literature.
         ranker: the class of `toprank.rankers` that implements it.
-        loss: the loss it trains under; None where the ranker has its own (LightGBM's too, named in `options`).
-        source: where it was described.
-        idea: what it does, in a sentence.
-        options: hyper-parameters that differ from the defaults of the ranker and the loss.
-        grid: hyper-parameters to try on validation data, each with its values.
+        loss: the training loss; None if the ranker has its own (such as LightGBM's, named in `options`).
+        source: publication that describes it.
+        idea: short description.
+        options: hyperparameters that differ from the defaults of the ranker and the loss.
+        grid: hyperparameters to try on validation data, with their values.
         refine: factors for a second search around the best C = 1/l2 of the first.
-        metric: what the source selects by.
-        exact_grid: search the grid as it stands, as papers do, and not beyond its edges.
+        metric: selection metric of the source.
+        exact_grid: if True, search only the given grid, as papers do; by default the search may extend it beyond its
+            edges.
     """
 
     name: str
@@ -51,23 +52,23 @@ class System:
 
     @property
     def learns_from_teacher(self) -> bool:
-        """True if its data must bring a teacher's scores."""
+        """True if the data must contain a teacher's scores."""
         return self.loss is not None and losses.make(self.loss).traits.teacher
 
     @property
     def kind(self) -> type[Ranker]:
-        """The class of its ranker, which says what it can do."""
+        """The class of the ranker, which defines its capabilities."""
         from toprank import rankers
 
         kind: type[Ranker] = getattr(rankers, self.ranker)
         return kind
 
     def make(self, **options: Any) -> Any:
-        """An unfitted ranker; `options` go over the system's own. Networks need PyTorch only when they are fitted."""
+        """Return an unfitted ranker; `options` override the system's own. PyTorch is imported only when a network is
+        fitted.
+        """
         if "loss" in options:
-            raise DataError(
-                f"{self.name} has a loss of its own; choose another system, or a ranker of toprank.rankers."
-            )
+            raise DataError(f"{self.name} has a fixed loss; choose another system, or a ranker of toprank.rankers.")
         kind = self.kind
         merged = {**self.options, **self.plain_options(options)}
         defaults = kind().get_params(deep=False)
@@ -75,7 +76,7 @@ class System:
         if self.loss is not None:
             own = {field.name for field in fields(type(losses.make(self.loss)))}
             of_loss = {name: merged.pop(name) for name in list(merged) if name in own and name not in known}
-            # "loss.metric" is the loss's, where the ranker has an option of the same name.
+            # "loss.metric" is the option of the loss if the ranker has an option of the same name.
             of_loss |= {name[5:]: merged.pop(name) for name in list(merged) if name.startswith("loss.")}
             merged["loss"] = losses.make(self.loss, **of_loss)
             known |= own
@@ -84,34 +85,32 @@ class System:
                 raise UnknownNameError(f"option of {self.name}", name, sorted(known - {"loss"}))
             if name not in _CHECKED_AT_FIT and not _fits(merged[name], hints[name]):
                 raise DataError(
-                    f"{name}={merged[name]!r} is of the wrong kind for {self.name}; its default is {defaults[name]!r}."
+                    f"{name}={merged[name]!r} has the wrong type for {self.name}; its default is {defaults[name]!r}."
                 )
         return kind(**merged)
 
     def plain_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options with the papers' trade-off constant C, where given, as l2 = 1/C."""
+        """Return the options with the papers' trade-off constant C, if given, converted to l2 = 1/C."""
         plain = dict(options)
         if "C" in plain and self.loss is not None:
             if "l2" in plain:
-                raise DataError("C and l2 say the same, l2 = 1/C; give one of them.")
+                raise DataError("C and l2 are redundant, since l2 = 1/C; pass one of them.")
             C = plain.pop("C")
             check_number("C", C, above=0)
             plain["l2"] = 1.0 / C
         return plain
 
     def candidates(self) -> list[dict[str, Any]]:
-        """Every combination of the grid, in a fixed order; one empty combination where there is no grid."""
+        """Return every combination of the grid, in a fixed order; one empty combination without a grid."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
 
 _CHECKED_AT_FIT = ("l2", "convention")
-"""Options of which rankers say themselves what they take: how many penalties, and a convention by name or as it is."""
+"""Options that rankers validate when fitting: one penalty or several, and a convention by name or as an object."""
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of the kind that a ranker declares; which words and which numbers it takes, it says
-    itself.
-    """
+    """Return whether a value has the type that a ranker declares; the ranker itself checks the allowed values."""
     from toprank.rankers.schema import fits
 
     kinds = get_args(hint) or (hint,)
@@ -180,8 +179,8 @@ _ONE_BY_ONE = (
 SYSTEMS: dict[str, System] = {system.name: system for system in _ONE_BY_ONE}
 _LEAVES = {"num_leaves": (15, 31, 63)}
 _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
-    # Truncated and normalized as LightGBM does it: on splits within training data all pairs did as well on lists of 20
-    # to 150 documents, but not on MSLR's slices.
+    # Truncated and normalized as in LightGBM: on splits within training data, all pairs were as good on lists of 20 to
+    # 150 documents, but not on MSLR's slices.
     ("LambdaMART", "LambdaRank", "Burges 2010", "trees under LambdaRank for NDCG, focused on the first 30 ranks",
      {"truncation": 30, "norm": True}, "ndcg@10"),
     ("LambdaMART-MAP", "LambdaRank", "Burges 2010", "trees under LambdaRank for MAP", {"loss.metric": "map"}, "map"),
@@ -193,7 +192,8 @@ _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
      {"outputs": "grades"}, "ndcg@10"),
     ("ListNet-trees", "ListNet", "Cao et al. 2007", "trees under ListNet", {}, "ndcg@10"),
     ("ListMLE-trees", "ListMLE", "Xia et al. 2008", "trees under ListMLE", {}, "ndcg@10"),
-    # Small trees of half the features each: on validation parts .009 (MQ2008) and .029 (OHSUMED) above 31 leaves at .1.
+    # Small trees with half of the features each: on validation parts .009 (MQ2008) and .029 (OHSUMED) above 31 leaves
+    # and learning rate .1.
     ("YetiRank", "YetiRank", "Gulin, Kuralenok & Pavlov 2011", "trees under pairs of neighbors in noisy orders",
      {"num_leaves": 15, "learning_rate": 0.05, "feature_fraction": 0.5}, "ndcg@10"),
     ("XE-NDCG-trees", "XENDCG", "Bruch 2021", "trees under the cross entropy that bounds NDCG", {}, "ndcg@10"),
@@ -227,31 +227,31 @@ for _name, _ranker, _idea, _grid in (
     ("Distilled-trees", "TreeRanker", "trees that learn from a teacher's scores", _LEAVES),
     ("Distilled-network", "NeuralRanker", "a network that learns from a teacher's scores", _RATES),
 ):
-    # The teacher alone by default, as where nothing is judged; a search weighs it against ListNet on the labels.
+    # By default only the teacher, for unjudged data; a search also tries mixtures with ListNet on the labels.
     SYSTEMS[_name] = System(
         _name, _ranker, "Mix", _HINTON, _idea, options={"weight": 1.0}, grid={**_WEIGHTS, **_grid}
     )  # fmt: skip
 DEFAULT = "OWPC-constant"
-"""What `toprank train` trains where nobody names a system and there is too little to choose by: untuned, it wins as
-many duels on the validation parts of folds as any, in little time (benchmarks/default_system.py)."""
+"""Default system of `toprank train` if there are too few data for a choice. Untuned, it wins as many duels on the
+validation parts of folds as any other, in little time (benchmarks/default_system.py)."""
 RECOMMENDED = "YetiRank"
-"""The single system that `toprank tune` searches if none is named: the trees of the default blend."""
+"""Default system of `toprank tune`: the trees of the default blend."""
 _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 
 
 def names() -> tuple[str, ...]:
-    """The names of all systems, those that learn from a teacher among them."""
+    """Return the names of all systems, including those that learn from a teacher."""
     return tuple(SYSTEMS)
 
 
 def get(name: str) -> System:
-    """The system of that name; capitals do not matter, nor `_` for `-`."""
+    """Return the system with that name; case is ignored, and `_` equals `-`."""
     if not isinstance(name, str):
-        raise DataError(f"A system is asked for by its name, such as 'LambdaMART', not by {name!r}.")
+        raise DataError(f"A system must be given by name, such as 'LambdaMART', not {name!r}.")
     key = name.strip().lower().replace("_", "-")
     if key == "auto":
         raise DataError(
-            "auto is no system: it tries several within a budget and blends the best.",
+            "auto is not a system: it tries several systems within a time budget and blends the best.",
             remedy=Remedy(
                 "Call tr.auto(train, valid); elsewhere name the systems themselves.",
                 "Train with {system}; elsewhere name the systems themselves.",
@@ -264,7 +264,7 @@ def get(name: str) -> System:
 
 
 def make(name: str, **options: Any) -> Any:
-    """An unfitted ranker for a system.
+    """Return an unfitted ranker for a system.
 
     >>> make("cs-rglist", pcf=2.0, C=0.5).l2
     2.0

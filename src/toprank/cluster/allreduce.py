@@ -38,7 +38,7 @@ class PeerLostError(Exception):
 
 
 class AllReduce:
-    """Connections of one trainer: the first trainer connects to all others, each of which connects to the first.
+    """Connections of one trainer: a star with the first trainer in the center.
 
     The first trainer listens at `address`; only these trainers know `token`; all must connect within `timeout` seconds.
     `wanted` returns whether to keep waiting, and is called about once a second: a process that is stopped keeps its

@@ -344,11 +344,11 @@ class Cluster:
             )
         if on_split_queries is not None or roles:
             raise DataError(
-                "These data are distributed already; pass on_split_queries= and the columns when they are first "
+                "The data are distributed already; pass on_split_queries= and the columns when they are first "
                 "distributed."
             )
         if not self._runner.is_of_same_cluster(data.runner):
-            raise DataError("These data are on another cluster; use that one, or distribute them on this one as well.")
+            raise DataError("The data are on another cluster; use that one, or distribute them on this one as well.")
         return data
 
     def fit(self, ranker: R, train: Any, valid: Any = None) -> R:

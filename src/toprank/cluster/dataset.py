@@ -358,7 +358,7 @@ class DistributedData(Source):
             self._derive_rows()
         summaries = [part for part in surveyed if part is not None]
         if not summaries:
-            raise DataError("There are no documents: no partition has any rows.")
+            raise DataError("All partitions are empty: the data contain no documents.")
         _check_same_columns(summaries)
         return summaries
 
@@ -512,7 +512,7 @@ def _check_same_columns(summaries: Sequence[work.PartitionSummary]) -> None:
         if len({part.first_feature_id, first.first_feature_id} - {None}) > 1:
             raise DataError(
                 f"{where}: its first column is feature {part.first_feature_id} instead of {first.first_feature_id}. "
-                "Pass first_feature_id=0 and n_features= for text files, some of which never mention feature 0."
+                "Pass first_feature_id=0 and n_features= if some text files never mention feature 0."
             )
         if part.feature_names != first.feature_names:
             theirs, ours = part.feature_names or ("no names",), first.feature_names or ("no names",)

@@ -34,7 +34,7 @@ _MAX_TIMEOUT = 1e8
 
 
 def fit_distributed(ranker: NeuralRanker, data: Any, *, valid: Any = None, timeout: float = 600.0) -> NeuralRanker:
-    """Train a `NeuralRanker` in the processes started by ``torchrun``, each of which makes this call.
+    """Train a `NeuralRanker` in the processes started by ``torchrun``; every process must make this call.
 
     Args:
         ranker: the ranker; it is fitted in place and returned. Dropout masks differ between the processes; batch

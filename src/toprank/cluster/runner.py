@@ -94,7 +94,7 @@ class Runner:
         return futures
 
     def _check(self) -> None:
-        """Raise an error if there is no connection to the scheduler."""
+        """Raise an error if the connection to the scheduler is lost."""
         if self.client.status != "running":
             raise gone()
 
@@ -133,7 +133,7 @@ class Runner:
 
         Raises:
             LostError: a result was on a worker that died, and Dask cannot compute it again.
-            ClusterError: there is no worker to do the work.
+            ClusterError: all workers are gone.
         """
 
         def waited() -> list[Any]:

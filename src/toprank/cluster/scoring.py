@@ -159,7 +159,7 @@ def begin(folder: str, aside: str) -> None:
 
 @as_toprank_errors
 def finish(folder: str, aside: str, names: Sequence[str]) -> None:
-    """Move the files to their destination, replacing those of an earlier call; may be repeated after an interruption.
+    """Move the files to their destination in place of the previous files; may be repeated after an interruption.
 
     The first file is removed first and added last, so that its presence implies a complete set.
     """
@@ -230,7 +230,7 @@ def _write_temporary(placed: DistributedData, ranker: Ranker, paths: list[str]) 
     runner, homes = placed.runner, placed.stored_rows.homes
     futures, places = placed.rows.placement()
     scored = dict(zip(placed.stored_rows.kept, runner.each(part_scores, futures, ranker, homes=places), strict=True))
-    runner.wait(list(scored.values()), places)  # if scoring fails, nothing is written
+    runner.wait(list(scored.values()), places)  # write only if all scores succeed
     holders: list[set[int]] = [{number} & scored.keys() for number in range(len(paths))]
     for move in placed.stored_rows.moves:
         holders[move.donor].add(move.home)

@@ -245,7 +245,7 @@ class Trainers:
 
         Raises:
             LostError: the trainers cannot continue, but new ones can resume from a checkpoint.
-            ClusterError: there is no worker, or a worker is busy with other tasks.
+            ClusterError: all workers are gone, or a worker is busy with other tasks.
         """
         own, deserted = self._problems()
         if own:
@@ -300,7 +300,7 @@ class Trainers:
         self.runner.cancel(list(self.futures.values()))
         if not isinstance(problem, LostError):
             return problem
-        # the error of a failed trainer may arrive after those of trainers that lost it
+        # the error of a failed trainer may arrive after the errors of its peers
         return own[0] if own else trouble or problem
 
     def _stragglers(self, begun: Sequence[str]) -> list[str]:

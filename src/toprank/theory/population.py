@@ -280,7 +280,7 @@ def _cut(expected: Expected, start: FloatArray, radius: float, tolerance: float)
         if value < lowest:
             best, lowest = point, value
         if lowest < floor - max(tolerance, 1e-8 * abs(lowest)):
-            break  # A value below the lower bound: these are no tangent planes of a convex function.
+            break  # A value below the lower bound shows that the function is not convex or its gradient is wrong.
         if lowest - floor <= tolerance:
             return best, lowest, max(lowest - floor, 0.0)
         planes.append(np.append(grad, -1.0))
