@@ -89,8 +89,8 @@ REFUSED = [
     (lambda: metrics.NDCG("a"), "The cut-off of ndcg must be a whole number of at least 1, not 'a'"),
     (lambda: metrics.OWA(p="a"), "OWA's p, a percentage, must be a number above 0 and at most 100, not 'a'"),
     # systems and files
-    (lambda: tr.systems.make(None), "A system is asked for by its name, such as 'LambdaMART', not by None"),
-    (lambda: tr.systems.make("cs-RgList", C=1, l2=2), "C and l2 say the same, l2 = 1/C; give one of them"),
+    (lambda: tr.systems.make(None), "A system must be given by name, such as 'LambdaMART', not None"),
+    (lambda: tr.systems.make("cs-RgList", C=1, l2=2), "C and l2 are redundant, since l2 = 1/C; pass one of them"),
     (lambda: tr.systems.make("cs-RgList", C="a"), "C must be a positive number, not 'a'"),
     (lambda: tr.load(None), "A model file is named by its path, such as 'model.toprank', not by None"),
     (lambda: FITTED.save(None), "A model file is named by its path, such as 'model.toprank', not by None"),

@@ -216,7 +216,7 @@ def test_auto_is_refused_in_a_sentence_where_one_system_is_meant(folder):
         lambda: tr.grid_search("auto", data, tr.read("vali.txt")),
         lambda: tr.systems.make("auto"),
     ):
-        with pytest.raises(tr.errors.DataError, match=r"auto is no system.*tr\.auto"):
+        with pytest.raises(tr.errors.DataError, match=r"auto is not a system.*tr\.auto"):
             use()
 
 

@@ -249,5 +249,5 @@ def test_a_share_of_rows_that_is_none_is_refused_in_our_words(size, share):
 
 
 def test_a_ranker_is_no_system_to_search():
-    with pytest.raises(DataError, match="A system is asked for by its name"):
+    with pytest.raises(DataError, match="A system must be given by name"):
         tr.grid_search(trees(), TRAIN, TEST)

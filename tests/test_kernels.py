@@ -333,5 +333,5 @@ def test_no_product_is_fused_with_a_sum():
 
 
 def test_instructions_that_are_not_there_are_refused():
-    with pytest.raises(ImportError, match="asks for the instructions 'mmx'; this machine has baseline"):
+    with pytest.raises(ImportError, match="requests the instructions 'mmx'; this machine has baseline"):
         kernels.KernelLibrary(Path(kernels.library().path), "mmx")

@@ -194,7 +194,7 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
         (["train", "train.txt", "--system", "ListNet", "--set", "l2=-1", "-o", "m"], 1, "0 or more"),
         (["train", "train.txt", "--system", "ListNet", "--set", "l2=abc", "-o", "m"], 1, "l2"),
         (["train", "train.txt", "--system", "cs-RgList", "--set", "pcf=x", "-o", "m"], 1, "pcf must be a number"),
-        (["train", "train.txt", "--system", "ListNet", "--set", "loss=Squared", "-o", "m"], 1, "loss of its own"),
+        (["train", "train.txt", "--system", "ListNet", "--set", "loss=Squared", "-o", "m"], 1, "fixed loss"),
         (["train", "none.txt", "-o", "m"], 1, "none.txt"),
         (["predict", "train.txt", "train.txt"], 1, "This is not a model"),
         (["inspect", "none.toprank"], 1, "none.toprank"),
@@ -244,7 +244,7 @@ def test_network_systems_are_chosen_on_validation_data(parts, name):
     seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
     assert seen == pytest.approx(chosen.value, abs=1e-6)
     assert chosen.ranker.network == ("attention" if name == "Attention" else "mlp")
-    with pytest.raises(DataError, match="loss of its own"):
+    with pytest.raises(DataError, match="fixed loss"):
         systems.make(name, loss="Squared")
 
 
@@ -256,7 +256,7 @@ def test_lightgbms_own_objective_is_a_system(parts):
     by_hand = tr.TreeRanker("lightgbm:lambdarank", **small).fit(train)
     np.testing.assert_array_equal(by_name.predict(valid), by_hand.predict(valid))
     assert (by_name.predict(valid) != systems.make("LambdaMART", **small).fit(train).predict(valid)).any()
-    with pytest.raises(DataError, match="loss of its own"):
+    with pytest.raises(DataError, match="fixed loss"):
         systems.make("LambdaMART-lightgbm", loss="ListNet")
     with pytest.raises(UnknownNameError, match="'truncation'"):
         systems.make("LambdaMART-lightgbm", truncation=5)  # an option of our LambdaRank, not of LightGBM's
@@ -384,7 +384,7 @@ def test_wrong_options_are_refused_not_ignored(parts):
     train, valid, _ = parts
     with pytest.raises(DataError, match="C must be a positive number"):
         tr.grid_search("RankSVM", train, valid, C=0)
-    with pytest.raises(DataError, match="loss of its own"):
+    with pytest.raises(DataError, match="fixed loss"):
         systems.make("RankSVM", loss="Squared")
     with pytest.raises(DataError, match="pcf must be a number"):
         systems.make("cs-RgList", pcf="x")
@@ -392,7 +392,7 @@ def test_wrong_options_are_refused_not_ignored(parts):
         systems.make("LambdaMART", early_stopping="soon")
     assert systems.make("LambdaMART", early_stopping=None).early_stopping is None
     for name, values in {"standardize": 1, "max_iterations": 2.5, "tolerance": [1e-3, True]}.items():
-        with pytest.raises(DataError, match=rf"{name}=.* is of the wrong kind for RankSVM; its default is"):
+        with pytest.raises(DataError, match=rf"{name}=.* has the wrong type for RankSVM; its default is"):
             systems.make("RankSVM", **{name: values})
     several = systems.make("RankSVM", l2=np.array([1.0, 0.1]), tolerance=[1e-3], solver=tr.solvers.LBFGS(), init=None)
     assert several.tolerance == [1e-3]

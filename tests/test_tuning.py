@@ -602,7 +602,7 @@ def test_the_command_line_says_the_same_space(space):
         ({"num_leavs": (2, 8)}, UnknownNameError, "did you mean 'num_leaves'"),
         ({"quux": (2, 8)}, UnknownNameError, "known: .*num_leaves.*sigma"),
         ({"loss.quux": (2, 8)}, UnknownNameError, "sigma"),
-        ({"loss": ["ListNet"]}, DataError, "a loss of its own"),
+        ({"loss": ["ListNet"]}, DataError, "a fixed loss"),
         ({"num_leaves": (8, 2)}, DataError, "is empty: it goes from 8 to 2"),
         ({"num_leaves": (8, 8)}, DataError, "is empty"),
         ({"learning_rate": (0, 1, "log")}, DataError, "must begin above 0"),

@@ -53,7 +53,7 @@ def available_threads(threads: int | None = None) -> int:
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
-        raise DataError(f"threads must be an integer of at least 1, or None for all cores, not {threads!r}.")
+        raise DataError(f"threads must be a whole number of at least 1, or None for every core, not {threads!r}.")
     return min(int(threads), _max_threads())
 
 
@@ -471,9 +471,7 @@ def numbers(values: Any, name: str) -> Array:
     try:
         array = np.asarray(values)
         if array.dtype.kind == "c":  # NumPy would drop the imaginary part with only a warning
-            raise DataError(f"{name} must contain real numbers, not {array.dtype}.")
+            raise DataError(f"{name} must hold real numbers, not {array.dtype}.")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
     except (TypeError, ValueError) as problem:
-        raise DataError(
-            f"{name} must contain numbers: {problem}. Encode text and categories as numbers first."
-        ) from None
+        raise DataError(f"{name} must hold numbers: {problem}. Encode text and categories as numbers first.") from None
