@@ -361,7 +361,7 @@ def test_safe_training_does_bounded_harm_where_the_propensities_are_wrong(within
     assert isinstance(safe.loss[0], SafeDCG)
     assert dcg_of(safe.ranker.predict(data), data, liked) > 0.999 * before / within
     assert dcg_of(bold.ranker.predict(data), data, liked) < before / 1.1
-    assert "has a fixed loss" in str(safe)
+    assert "has a loss of its own" in str(safe)
 
 
 def test_safe_training_learns_where_the_propensities_are_right():
