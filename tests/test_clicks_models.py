@@ -622,7 +622,7 @@ def test_corrected_examinations_are_right_where_those_of_a_fit_are_not():
 def test_a_log_without_clicks_tells_nothing_and_that_is_said(model):
     log = shown(50, np.random.default_rng(0))
     assert not log.clicks.any()
-    with pytest.warns(UnidentifiedWarning, match=f"The log has no clicks, so {model.__name__} rests"):
+    with pytest.warns(UnidentifiedWarning, match=f"The log has no clicks, so {model.__name__} equals its prior"):
         model().fit(log)
     with pytest.raises(DataError, match="query_weights are all 0"):
         model().fit(log, query_weights=np.zeros(log.n_queries))

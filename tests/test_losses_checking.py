@@ -125,7 +125,7 @@ FAULTS = {
     "curvature in file order": "order of a query's rows",
     "ignores query weights": "Query weights are not used",
     "divides by the weight": "do not divide by `scale`",
-    "ignores document weights": "taken and not used",
+    "ignores document weights": "Document weights are ignored",
     "weights of one matter": "all 1 change the gradient",
     "weights of one bend": "all 1 change the curvature",
     "overflows": "±1e8",
@@ -185,7 +185,7 @@ def claiming(traits, **options):
 @pytest.mark.parametrize(
     ("traits", "sentence"),
     [
-        (Traits(convex=True, smooth=True, shift_invariant=True), "claims shift_invariant=True"),
+        (Traits(convex=True, smooth=True, shift_invariant=True), "declares shift_invariant=True"),
         (Traits(convex=True, smooth=True, shift_invariant=False, curvature="majorizer"), None),
         (Traits(convex=False, smooth=True, shift_invariant=False, exact_gradient=False), None),
     ],
@@ -201,7 +201,7 @@ def test_claims_are_compared_with_what_happens(traits, sentence):
 def test_traits_speak_of_what_there_is(name, word):
     found = check_loss(claiming(Traits(convex=True, smooth=True, shift_invariant=False, **{name: word})))
     assert found == [
-        f"The traits claim {name}='{word}', which says nothing to a ranker: it is one of "
+        f"The traits declare {name}='{word}', which is not one of "
         + {
             "curvature": "'exact', 'gauss-newton', 'majorizer'.",
             "space": "'score', 'class'.",
@@ -243,7 +243,7 @@ def test_convexity_is_not_believed():
     class Boast(losses.ApproxNDCG):
         traits = Traits(convex=True, smooth=True, curvature="majorizer")
 
-    assert ["claims to be convex" in one for one in check_loss(Boast())] == [True]
+    assert ["is declared convex" in one for one in check_loss(Boast())] == [True]
 
 
 def test_an_inexact_gradient_is_not_compared():

@@ -39,13 +39,13 @@ def test_the_scale_is_that_of_the_whole_mean():
     [
         ({"labels": LABELS[:4]}, "4 labels for 6 documents"),
         ({"labels": np.where(LABELS == 4, np.nan, LABELS)}, "label of document 4 is nan; training needs judged"),
-        ({"grades": np.arange(3.0)}, "grades of the whole data end at 2, but document 4 has the label 4"),
+        ({"grades": np.arange(3.0)}, "The largest of the given grades is 2, but document 4 has the label 4"),
         ({"document_weights": np.ones(3)}, "3 document_weights, but 6 are needed"),
         ({"query_weights": np.ones(6)}, "6 query_weights, but 3 are needed"),
         ({"query_weights": np.zeros(3)}, "query_weights must be finite, not negative, and not all zero"),
         ({"document_weights": -np.ones(6), "total_weight": 9.0}, "document_weights must be finite, not negative"),
-        ({"teacher": np.ones(5)}, "5 scores of the teacher, but 6 are needed"),
-        ({"teacher": np.ones((6, 1))}, "scores of the teacher, but 6 are needed"),
+        ({"teacher": np.ones(5)}, "5 teacher scores, but 6 are needed"),
+        ({"teacher": np.ones((6, 1))}, "teacher scores, but 6 are needed"),
         ({"teacher": np.full(6, np.inf)}, "teacher's score of document 0 is inf"),
     ],
 )

@@ -280,7 +280,7 @@ def test_bad_settings_are_refused(make, message):
         (Squared(), [0, 5000], "Gains must be between"),
         (Squared(max_grade=1), [0, 2], "max_grade is 1, but the labels go up to 2"),
         (ModifiedSquared(gain=None), [0, 2], "must lie between 0 and 1"),
-        (ModifiedSquared(gain=[3, 1]), [0, 1], "falls with the grade"),
+        (ModifiedSquared(gain=[3, 1]), [0, 1], "decreases with the grade"),
         (Multinomial(), [0, 0.5], "whole grades .* document 1 has the label 0.5"),
         (Ordinal(), [-1, 1], "whole grades .* document 0 has the label -1"),
         (Multinomial(n_grades=2), [0, 2], "n_grades=2 .* go up to 2"),

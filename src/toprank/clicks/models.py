@@ -128,7 +128,7 @@ class ClickModel(ABC):
         self._look_at_joints(log, data)
         if not log.clicks.any():
             name = type(self).__name__
-            warn_user(f"The log has no clicks, so {name} rests on its prior alone.", UnidentifiedWarning)
+            warn_user(f"The log has no clicks, so {name} equals its prior.", UnidentifiedWarning)
         return self
 
     def _learn(
@@ -159,7 +159,7 @@ class ClickModel(ABC):
         self.n_iter_, self.converged_, self._rest = fitted.steps, fitted.converged, fitted.at
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
-        """Return the default prior, whose click rate is that of the first position, which all users examine."""
+        """Return the default prior, with the click rate at the first position, which all users examine."""
         return rate_prior(log)
 
     def _look_at_joints(self, log: ClickLog, data: RankingData | None) -> None:
@@ -379,7 +379,7 @@ class ClickModel(ABC):
 
 
 def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
-    """Raise an error if the log has positions beyond those of the fit."""
+    """Raise an error if the log has more positions than the model."""
     if log.depth > known:
         raise DataError(
             f"The log shows position {log.depth}, but this {type(model).__name__} covers {known} positions. Fit it to "

@@ -251,7 +251,7 @@ class Recency:
 
 
 def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[ClickLog, Recency | None]:
-    """Return the log with sessions weighted by age, without those of weight 0, and a description of the weights."""
+    """Return the log with sessions weighted by age, without sessions of weight 0, and a description of the weights."""
     if half_life is None and window is None:
         return log, None
     times = times_of(log)

@@ -183,7 +183,7 @@ def _check_users(model: ClickModel, depth: int) -> None:
 
 
 def relevance_of(data: RankingData) -> FloatArray:
-    """Return (2^y - 1) / (2^max - 1) of each document, the relevance to users who agree with the labels."""
+    """Return the relevance of each document to users who agree with the labels, (2^y - 1) / (2^max - 1)."""
     if not data.judged.all():
         raise DataError("Some documents have no labels to simulate users from; pass relevance=.")
     gain = 2.0**data.labels - 1

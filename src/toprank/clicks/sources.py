@@ -48,7 +48,7 @@ class LogRows(NamedTuple):
     """A table: its schema and its rows in batches."""
 
     schema: Any
-    # Yields rows with these columns; those of the second list are text if the format has no types.
+    # Yields rows with these columns; the second list names columns to read as text if the format has no types.
     batches: Callable[[Sequence[str], Sequence[str]], Iterator[Any]]
     path: Path | None
     from_text: bool
@@ -101,7 +101,7 @@ def _by_name(path: Path) -> str | None:
 
 
 def kind_of(path: PathLike, format: str | None = None) -> str:
-    """Return the format of a log: the given one, or that of the content or the name."""
+    """Return the format of a log: as given, or detected by content or name."""
     if format is not None:
         if format not in FORMATS:
             raise UnknownNameError("format of click logs", format, FORMATS)
@@ -373,6 +373,6 @@ def are_events(table: LogRows) -> bool:
 
 
 def field_names(table: LogRows) -> list[str]:
-    """Return the column names of a table; for documents wrapped by an engine, those of the wrapped fields."""
+    """Return the column names of a table; documents wrapped by an engine are unwrapped."""
     inside = table.schema.field("_source").type if "_source" in table.schema.names else pa.null()
     return [field.name for field in inside] if pa.types.is_struct(inside) else list(table.schema.names)

@@ -1,6 +1,6 @@
-"""Losses in score space: value, gradient and curvature, per query.
+"""Losses as functions of scores: value, gradient and curvature.
 
-A loss is a frozen value: `losses.ListNet(alpha=2.0)`. Bound to data it judges scores:
+A loss is an immutable value, such as `losses.ListNet(alpha=2.0)`. It is bound to data and then evaluated at scores:
 
 >>> from toprank import Queries, losses
 >>> bound = losses.ListNet().on([1, 0, 0], Queries([0, 3]))

@@ -1,15 +1,16 @@
-"""The protocol of every loss: bound to judgments, it judges scores and says how to change them.
+"""The interface of losses: a loss is bound to labels and queries, and then evaluated at scores.
 
-A `Loss` is a frozen dataclass of hyper-parameters. `loss.on(labels, queries)` binds it to data: whatever depends on
-the labels alone (ideal orders, masses, pair counts) is computed once. The bound loss is then asked `at(scores)`.
+A `Loss` is a frozen dataclass of hyper-parameters. `loss.on(labels, queries)` binds it to data and computes everything
+that depends on labels alone (ideal orders, normalizers, pair counts). `at(scores)` of the bound loss returns value,
+gradient and curvature.
 
-The mean over queries is the only mean there is: value = Σ_q scale_q · loss_q, where scale_q = 1/number of queries, or
-the query's weight over the sum of weights. A bound loss works on blocks of whole queries, so a linear scorer can run
-through its features once, block by block, while they are in the cache.
+The value is always a mean over queries, Σ_q scale_q · loss_q, where scale_q is 1/number of queries, or the query's
+weight over the sum of weights. A bound loss processes blocks of whole queries, so that a linear scorer can read its
+features once, block by block, while they are in the cache.
 
-A loss may be bound to a part of the data only: a partition of a cluster. What it derives from all labels (the top grade
-of ERR, a number of classes) and the mean over all queries are then those of the whole, as `grades` and `total_weight`
-say; so the losses of the parts add up.
+A loss can be bound to a part of the data, such as a partition of a cluster. Quantities that depend on all labels (the
+top grade of ERR, the number of classes) and the weights of the mean then come from `grades` and `total_weight`, so the
+losses of the parts add up.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    """Labels, queries and weights as one value, checked when it is made; a loss is bound to it.
+    """Labels, queries and weights to which losses are bound, checked on construction.
 
     Args:
-        labels: one for each document, finite; likewise document weights and a teacher's scores.
-        query_weights: one for each query.
-        grades: the distinct labels of the whole data, rising (if there are too many, the lowest and the highest will
-            do); None: those of `labels`.
-        total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these queries.
-        teacher: scores of another ranker, to learn from.
-        query_ids: one for each query, whole numbers or text, by which losses that draw recognize a query; None: the
-            numbers of the queries.
+        labels: one finite number per document; the same holds for document weights and a teacher's scores.
+        queries: division of the documents into queries.
+        document_weights: weights of the documents. Default: 1.
+        query_weights: weights of the queries. Default: 1.
+        grades: distinct labels of the whole data in increasing order; the smallest and the largest suffice. Default:
+            those of `labels`.
+        total_weight: sum of the query weights (or number of queries) of the whole data. Default: that of these queries.
+        teacher: scores of another ranker to learn from.
+        query_ids: integers or text by which random losses identify queries. Default: the indices of the queries.
 
     >>> Judgments([0, 2, 1], Queries([0, 3])).top_grade
     2.0
@@ -72,12 +74,12 @@ class Judgments:
             raise DataError(f"There are {labels.size} labels for {n} documents.")
         if not np.isfinite(labels).all():
             row = int(np.argmin(np.isfinite(labels)))
-            raise DataError(f"The label of document {row} is {labels[row]}; training needs judged documents only.")
+            raise DataError(f"The label of document {row} is {labels[row]}; training needs judged documents.")
         if labels.max() > self.top_grade:
             row = int(np.argmax(labels))
             raise DataError(
-                f"The grades of the whole data end at {self.top_grade:g}, but document {row} has the label "
-                f"{labels[row]:g}. Give all of them."
+                f"The largest of the given grades is {self.top_grade:g}, but document {row} has the label "
+                f"{labels[row]:g}. Pass the grades of the whole data."
             )
         counts = {"document_weights": n, "teacher": n, "query_weights": q, "query_ids": q}
         for name, needed in counts.items():
@@ -85,21 +87,21 @@ class Judgments:
             if values is None:
                 continue
             if values.shape != (needed,):
-                noun = "scores of the teacher" if name == "teacher" else name
+                noun = "teacher scores" if name == "teacher" else name
                 raise DataError(f"There are {values.size} {noun}, but {needed} are needed.")
             if name == "teacher" and not np.isfinite(values).all():
                 row = int(np.argmin(np.isfinite(values)))
                 raise DataError(f"The teacher's score of document {row} is {values[row]}; it must be finite.")
-            # A part of the data may weigh nothing; the whole may not, or there would be no mean.
+            # All weights of a part may be 0, but the mean over the whole needs a positive weight.
             may_vanish = self.total_weight is not None or values.any()
             if "weights" in name and not (np.isfinite(values).all() and (values >= 0).all() and may_vanish):
-                raise DataError(f"{name} must be finite, not negative, and not all zero.")
+                raise DataError(f"{name} must be finite, nonnegative, and not all zero.")
 
     @classmethod
     def from_data(
         cls, data: RankingData, grades: FloatArray | None = None, total_weight: float | None = None
     ) -> Judgments:
-        """The judgments of a data set, or of a part of one, with the grades and the total weight of the whole."""
+        """Return the judgments of a data set or a part of one, with the grades and the total weight of the whole."""
         weights = data.document_weights, data.query_weights
         return cls(data.labels, data.queries, *weights, grades, total_weight, data.teacher, data.qids)
 
@@ -110,29 +112,29 @@ class Judgments:
 
     @property
     def distinct_grades(self) -> FloatArray:
-        """The distinct labels of the whole data, rising."""
+        """The distinct labels of the whole data, in increasing order."""
         return np.unique(self.labels) if self.grades is None else self.grades
 
     @property
     def weights(self) -> FloatArray:
-        """One weight for each document, 1 by default."""
+        """Weight of each document; 1 by default."""
         return np.ones(len(self.labels)) if self.document_weights is None else self.document_weights
 
     def term_weights(self, per_document: bool) -> FloatArray:
-        """The factor of each document's term in its query's loss; with `per_document` the terms are averaged."""
+        """Return the weight of each document's term in the loss of its query; `per_document` averages the terms."""
         return self.weights / self.queries.broadcast(self.queries.sizes) if per_document else self.weights
 
     def weighted(self, values: FloatArray) -> FloatArray:
-        """Values of the documents times their weights, where there are any."""
+        """Return values of the documents times their weights."""
         return values if self.document_weights is None else values * self.document_weights
 
     def scale(self) -> FloatArray:
-        """The factor of each query's loss in the mean over the queries of the whole data."""
+        """Return the weight of each query's loss in the mean over the queries of the whole data."""
         weights = np.ones(len(self.queries)) if self.query_weights is None else self.query_weights
         return weights / (weights.sum() if self.total_weight is None else self.total_weight)
 
     def gains(self, gain: Any, top_grade: float | None = None) -> FloatArray:
-        """The gain of each label, looked up by grade; None: the labels themselves, which may be negative.
+        """Return the gain of each label; with ``gain=None`` the labels themselves, which may be negative.
 
         >>> Judgments([0, 2, 1], Queries([0, 3])).gains("exponential").tolist()
         [0.0, 3.0, 1.0]
@@ -146,46 +148,47 @@ class Judgments:
         return np.take(table, grades.codes)
 
     def checked_gains(self, gain: Any, loss: Loss) -> FloatArray:
-        """The gains of labels that must not be negative; with ``gain=None`` the labels, any numbers.
+        """Return the gain of each label, and raise an error for negative labels unless ``gain=None``.
 
-        A label of -1 usually means "not judged": whatever its gain, the loss would learn from a document that nobody
-        saw.
+        A label of -1 usually means "not judged", and such documents must not be treated as irrelevant.
         """
         if gain is not None and (self.labels < 0).any():
             row = int(np.argmax(self.labels < 0))
             raise DataError(
                 f"{type(loss).__name__} needs labels of at least 0, but document {row} has {self.labels[row]:g}. "
-                "Take unjudged documents (-1) out before training."
+                "Drop unjudged documents (-1) before training."
             )
         return self.gains(gain)
 
 
-BLOCK = 1 << 14  # documents that `at` hands to one call: its arrays of 128 KB stay in the second-level cache
+BLOCK = 1 << 14  # documents per block: arrays of 128 KB stay in the second-level cache
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What is true of a loss. Every claim is tested by the shared matrix of tests; none is made idly.
+    """Declared properties of a loss, which solvers and rankers rely on and tests verify.
 
     Args:
         convex: convex in the scores.
-        smooth: differentiable everywhere (otherwise `grad` is a subgradient).
-        exact_gradient: `grad` is the derivative of `value`. LambdaRank's is not: its pair weights depend on the ranks.
-        shift_invariant: adding a constant to all scores of a query changes nothing.
-        curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majorizer`` (a diagonal that
-            bounds the growth of a loss without curvature of its own); positive semi-definite unless gains are negative.
-        space: ``score`` (one score a document) or ``class`` (several columns of scores for each).
-        columns: what these columns are: one for each of the ``grades``, or for the ``thresholds`` between them.
+        smooth: differentiable everywhere; otherwise `grad` is a subgradient.
+        exact_gradient: `grad` is the derivative of `value`. That of LambdaRank is not, because its pair weights depend
+            on ranks.
+        shift_invariant: invariant to a constant added to all scores of a query.
+        curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majorizer`` (a diagonal upper
+            bound for losses without useful second derivatives); positive semi-definite unless gains are negative.
+        space: ``score`` (one score per document) or ``class`` (several columns of scores).
+        columns: meaning of these columns: one per grade (``grades``), or one per threshold between grades
+            (``thresholds``).
         cost: cost of one evaluation of a query with m documents.
-        consistent: for which metric the population minimizer orders optimally, in words; empty: none known.
-        teacher: learns from a teacher's scores (`Judgments.teacher`), and cannot be bound without them.
-        labels: reads the labels; a loss that does not also learns from documents that nobody judged.
+        consistent: metric for which the population minimizer orders optimally, as text; empty if unknown.
+        teacher: requires a teacher's scores (`Judgments.teacher`).
+        labels: depends on labels; other losses also learn from unjudged documents.
         random: samples orders or noise, independently for each `draw` (`BoundLoss.resampled`). The order of a query's
             documents affects a single draw but not the distribution.
-        linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
-            (``gain=None``: the labels are the gains). Unbiased gains, such as clicks corrected for their positions,
-            then give an unbiased gradient; under other losses they do not.
-        labels_are_gains: labels are gains themselves, any real numbers; doubled labels double value and gradient.
+        linear_in_gain: the gradient is an affine function of the gains G(y), which may be any real numbers
+            (``gain=None``: the labels are the gains). Unbiased estimates of gains, such as debiased clicks, then give
+            an unbiased gradient.
+        labels_are_gains: labels are gains, any real numbers; doubled labels double value and gradient.
     """
 
     convex: bool
@@ -205,19 +208,19 @@ class Traits:
 
 
 class Curvature(ABC):
-    """A symmetric operator on the documents of some whole queries, block-diagonal by query.
+    """A symmetric operator on the documents of whole queries, block-diagonal by query.
 
-    It is positive semi-definite unless gains are negative (estimates may be). Then the product is that of the Hessian,
-    which may bend down, as Newton's method can use; the diagonal leaves the downward part out, as boosting needs.
+    It is positive semi-definite unless gains are negative, as estimated gains may be. Then products are those of the
+    indefinite Hessian, which Newton's method can use, and the diagonal omits the negative part, as boosting requires.
     """
 
     @abstractmethod
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        """The operator times a vector (n,) or a matrix (n, d)."""
+        """Return the operator times a vector (n,) or a matrix (n, d)."""
 
     @abstractmethod
     def diagonal(self) -> FloatArray:
-        """Its diagonal, (n,)."""
+        """Return the diagonal, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,9 @@ class Diagonal(Curvature):
 
 
 def by_columns(V: FloatArray, kernel: Callable[..., None], *arguments: Any) -> FloatArray:
-    """The product that `kernel(*arguments, columns, product)` writes, for a vector (n,) or a matrix of columns."""
+    """Return the product that `kernel(*arguments, columns, product)` writes, for a vector (n,) or a matrix of
+    columns.
+    """
     columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(V), -1)
     product = np.empty_like(columns)
     kernel(*arguments, columns, product)
@@ -243,7 +248,7 @@ def by_columns(V: FloatArray, kernel: Callable[..., None], *arguments: Any) -> F
 
 
 class Stacked(Curvature):
-    """The curvatures of consecutive blocks, as one."""
+    """The curvatures of consecutive blocks."""
 
     def __init__(self, parts: Sequence[Curvature], rows: Sequence[slice]) -> None:
         self.parts, self.rows = parts, rows
@@ -258,18 +263,18 @@ class Stacked(Curvature):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some whole queries, whose documents lie one behind the other, and how they are cut out of the data."""
+    """Consecutive whole queries of the data."""
 
     first: int
-    """The first query."""
+    """Index of the first query."""
     last: int
-    """The query after the last."""
+    """Index after the last query."""
     rows: slice
-    """Their documents in the data."""
+    """Rows of the documents in the data."""
     offsets: IntArray
-    """Where each query begins, and the end of the last, counted from the block's first document."""
+    """Index of the first document of each query, relative to the block, and the number of documents."""
     scale: FloatArray
-    """The factor of each query's loss in the mean."""
+    """Weight of each query's loss in the mean."""
 
     @property
     def n_queries(self) -> int:
@@ -283,45 +288,45 @@ class Block:
 
     @property
     def queries(self) -> slice:
-        """The queries, as an index into arrays with an entry for each query."""
+        """The queries, as an index into arrays with one entry per query."""
         return slice(self.first, self.last)
 
     def broadcast(self, per_query: FloatArray) -> FloatArray:
-        """For each document the value of its query."""
+        """Return the value of its query for each document."""
         return np.repeat(per_query, np.diff(self.offsets), axis=0)
 
     def sum(self, values: FloatArray) -> FloatArray:
-        """The sum over the documents of each query."""
+        """Return the sum over the documents of each query."""
         sums: FloatArray = np.add.reduceat(values, self.offsets[:-1], axis=0)
         return sums
 
 
 class Requested(NamedTuple):
-    """What a caller reads besides the gradient; a loss need not compute the rest."""
+    """The quantities requested in addition to the gradient; a loss may skip the others."""
 
     value: bool = True
     curvature: bool = False
 
 
 BlockResult = tuple[FloatArray, Curvature | None]
-"""What `BoundLoss.evaluate_block` returns for a block: one loss for each query, and the curvature if it is wanted."""
+"""Result of `BoundLoss.evaluate_block`: one loss per query, and the curvature or None."""
 
 
 class Eval(NamedTuple):
     """A loss at given scores."""
 
     value: float
-    """Mean over queries."""
+    """Weighted mean of the losses over queries."""
     grad: FloatArray
-    """d value / d scores, shaped like the scores."""
+    """d value / d scores, with the shape of the scores."""
     curvature: Curvature | None
 
 
 class BoundLoss(ABC):
-    """A loss bound to data. A subclass implements one method, `evaluate_block`, for blocks of whole queries."""
+    """A loss bound to data. Subclasses implement `evaluate_block` for blocks of whole queries."""
 
     n_columns: int | None = None
-    """Number of scores of a document, for a loss in class space; None: one, and scores are (n,)."""
+    """Number of scores per document for losses in class space; None for one score, of shape (n,)."""
 
     def __init__(self, judgments: Judgments) -> None:
         self.queries = judgments.queries
@@ -329,38 +334,40 @@ class BoundLoss(ABC):
 
     @abstractmethod
     def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
-        """Return the losses of the block's queries (one number each, not scaled), and the curvature if it is wanted.
+        """Return the unscaled loss of each query of a block, and the curvature if it is requested.
 
-        `scores` and `grad` belong to the block's documents alone. Leave `scores` unchanged, and fill `grad` with
-        d value / d scores: the gradient of each query's loss times its `block.scale`. Scale the curvature likewise.
+        `scores` and `grad` belong to the documents of the block. Implementations must not change `scores`, and must
+        fill `grad` with d value / d scores: the gradient of each query's loss times its `block.scale`. The curvature is
+        scaled in the same way.
         """
 
     def resampled(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:  # noqa: ARG002
-        """The loss at a draw; the loss itself if it draws nothing.
+        """Return the loss at a draw; losses without randomness return themselves.
 
         Args:
-            draw: the number of the round, batch or iteration, from 0.
-            scores: scores of all documents to draw by, whatever scores are judged later; so the loss stays one function
-                while a line search moves the scores. None: the scores that are judged.
+            draw: index of the round, batch or iteration, from 0.
+            scores: scores of all documents that determine the sample, whatever scores are evaluated later, so that the
+                loss stays one function during a line search. Default: the evaluated scores.
         """
         return self
 
     def slice(self, first: int, last: int) -> Block:
-        """The queries first … last − 1."""
+        """Return the queries first … last − 1 as a block."""
         offsets = self.queries.offsets[first : last + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
         return Block(first, last, rows, offsets - offsets[0], self.scale[first:last])
 
     def blocks(self, size: int) -> list[Block]:
-        """All queries in blocks of about so many documents; a longer query is a block of its own."""
+        """Return all queries in blocks of about `size` documents; a longer query forms its own block."""
         return [self.slice(*ends) for ends in blocks_of(self.queries.offsets, size)]
 
     def at(
         self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None, draw: int | None = None
     ) -> Eval:
-        """Value, gradient and, with `curvature`, curvature; a loss that draws does so for this `draw` (default: 0).
+        """Return value, gradient and, with `curvature`, the curvature at scores; a random loss uses this `draw`
+        (default: 0).
 
-        The same bits on any number of threads.
+        Results are bit-identical for any number of threads.
         """
         if draw is not None:
             check_whole("draw", draw, 0)
@@ -377,7 +384,7 @@ class BoundLoss(ABC):
         return Eval(float(np.sum(losses * self.scale)), grad, whole if curvature else None)
 
     def derivatives(self, scores: npt.ArrayLike, *, threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """The gradient and the diagonal of the curvature, which is all that trees need: no value is computed."""
+        """Return the gradient and the diagonal of the curvature, which is all that trees need."""
         values = self._checked(scores)
         grad, diagonal, requested = np.zeros_like(values), np.empty_like(values), Requested(value=False, curvature=True)
 
@@ -403,13 +410,13 @@ class BoundLoss(ABC):
 
 @dataclass(frozen=True)
 class Loss(ABC, metaclass=PlainArguments):
-    """Base of all losses: hyper-parameters and nothing else; its repr is its constructor."""
+    """Base class of losses, which hold hyper-parameters only; the repr of a loss is its constructor call."""
 
     traits: ClassVar[Traits]
 
     @abstractmethod
     def bind(self, judgments: Judgments) -> BoundLoss:
-        """Bind to checked judgments; refuses labels that the loss cannot take."""
+        """Bind the loss to checked judgments; raise an error for labels that the loss does not support."""
 
     def on(
         self,
@@ -421,26 +428,36 @@ class Loss(ABC, metaclass=PlainArguments):
         query_ids: npt.ArrayLike | None = None,
         teacher: npt.ArrayLike | None = None,
     ) -> BoundLoss:
-        """Bind the loss to labels and queries; see the module's text."""
+        """Bind the loss to labels and queries.
+
+        Args:
+            labels: one number per document.
+            queries: division of the documents into queries.
+            document_weights: weights of the documents. Default: 1.
+            query_weights: weights of the queries. Default: 1.
+            query_ids: ids by which random losses identify queries. Default: their indices.
+            teacher: scores of a teacher, for losses that learn from one.
+        """
         ids, weights = None if query_ids is None else np.asarray(query_ids), (document_weights, query_weights)
         return self.bound_to(Judgments(labels, queries, *weights, query_ids=ids, teacher=teacher))  # type: ignore[arg-type]
 
     def bound_to(self, judgments: Judgments) -> BoundLoss:
-        """Bind the loss to judgments, which may be those of a part of the data."""
+        """Bind the loss to judgments, which may cover a part of the data."""
         bound = self.bind(judgments)
-        if not type(self).__module__.startswith("toprank."):  # ours are tested
+        if not type(self).__module__.startswith("toprank."):  # built-in losses are tested
             _prove(bound, self)
         return bound
 
 
 def _prove(bound: BoundLoss, loss: Loss) -> None:
-    """Refuse a loss whose `evaluate_block` returns a single number, which NumPy would broadcast to all queries.
+    """Raise an error if `evaluate_block` does not return one number per query.
 
-    Tried once, when the loss is bound, and on two queries, where one number and one for each are different things.
+    NumPy would broadcast a single number to all queries. The check evaluates up to two queries once, when the loss is
+    bound.
     """
     block, columns = bound.slice(0, min(2, len(bound.queries))), bound.n_columns
     if loss.traits.space == "class" and columns is None:
-        return  # only the ranker knows how many scores a document has
+        return  # the number of scores depends on the ranker
     scores = np.zeros(block.n_documents if columns is None else (block.n_documents, columns))
     with np.errstate(all="ignore"):
         answer = bound.evaluate_block(block, scores, np.zeros_like(scores), Requested())
@@ -464,12 +481,12 @@ _KEYS_IN_FILES = {("Mix", "weight"): "share"}  # files keep the first spelling o
 
 
 def names() -> tuple[str, ...]:
-    """The names of all losses."""
+    """Return the names of all losses."""
     return _LOSSES
 
 
 def make(loss: Loss | str, /, **options: Any) -> Loss:
-    """The loss of that name (capitals and punctuation do not matter), or the loss itself.
+    """Return the loss with this name (case and punctuation are ignored), or the loss itself.
 
     >>> make("list-net", alpha=2.0)
     ListNet(alpha=2.0, psi='linear', top_k=1)
@@ -477,8 +494,8 @@ def make(loss: Loss | str, /, **options: Any) -> Loss:
     if isinstance(loss, Loss):
         if not isinstance(getattr(loss, "traits", None), Traits):
             raise DataError(
-                f"{type(loss).__name__} has no traits, by which solvers are chosen: give the class "
-                "traits = toprank.losses.Traits(convex=…, smooth=…)."
+                f"{type(loss).__name__} has no traits, which determine the solver. Add "
+                "traits = toprank.losses.Traits(convex=…, smooth=…) to the class."
             )
         return loss
     if not isinstance(loss, str):
@@ -497,7 +514,7 @@ def make(loss: Loss | str, /, **options: Any) -> Loss:
         value: Loss = kind(**options)
     except TypeError:
         arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise DataError(f"{kind.__name__} cannot be made from {arguments}: a value is of the wrong kind.") from None
+        raise DataError(f"{kind.__name__} cannot be created from {arguments}: a value has the wrong type.") from None
     return value
 
 
@@ -506,14 +523,16 @@ def _key(name: str) -> str:
 
 
 def to_spec(loss: Loss) -> dict[str, Any]:
-    """The loss as plain values for a file; refused if it holds a function of the user."""
+    """Return a loss as plain values for a file; raise an error if it holds a user-defined function."""
     spec: dict[str, Any] = {"name": type(loss).__name__}
     if spec["name"] not in _LOSSES:
         raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
     for field in fields(loss):
         value, key = getattr(loss, field.name), _KEYS_IN_FILES.get((spec["name"], field.name), field.name)
         if callable(value) or getattr(value, "function", None) is not None:
-            raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
+            raise DataError(
+                f"{field.name} of {spec['name']} is a user-defined function, which a model file cannot hold."
+            )
         if isinstance(value, Loss):
             spec[key] = to_spec(value)
             continue
@@ -524,7 +543,7 @@ def to_spec(loss: Loss) -> dict[str, Any]:
 
 
 def from_spec(spec: dict[str, Any]) -> Loss:
-    """The loss of which `to_spec` made these values."""
+    """Return the loss that `to_spec` converted."""
     if "name" not in spec:
         raise DataError("A loss has no name.")
     names_of_keys = {key: name for (loss, name), key in _KEYS_IN_FILES.items() if loss == spec["name"]}
@@ -534,6 +553,6 @@ def from_spec(spec: dict[str, Any]) -> Loss:
             options[name] = from_spec(value)
         elif isinstance(value, list):
             if not all(isinstance(number, int | float) for number in value):
-                raise DataError(f"{name} of {spec['name']} is a list of numbers, and cannot be {value!r}.")
+                raise DataError(f"{name} of {spec['name']} must be a list of numbers, not {value!r}.")
             options[name] = tuple(value)
     return make(spec["name"], **options)

@@ -35,23 +35,23 @@ from toprank.losses.softmax import check_psi, psi_of
 class BoltzRank(Loss):
     """BoltzRank: −Σ_π Q(π)·log P(π), Q ∝ e^{−E(π | ψ(y))} and P ∝ e^{−E(π | s)} over a set of rankings π.
 
-    All m! rankings of a query where they are at most `samples`; otherwise `samples` of them, drawn once when the loss
-    is bound, by the seed and the query's number: half uniformly, half from the Plackett–Luce distribution of ψ(y), so
-    that there are arbitrary rankings and good ones. Value, gradient and curvature are exact for that set. A drawn set
-    depends on the order of the rows; an enumerated one does not. The paper's pairwise potentials, which let a
-    document's score depend on the other documents, belong to a set-dependent scorer.
+    The set holds all m! rankings of a query if there are at most `samples`. Otherwise `samples` rankings are sampled
+    once, when the loss is bound, with the seed and the index of the query: half uniformly, half from the Plackett–Luce
+    distribution of ψ(y), so that the set contains both arbitrary and good rankings. Value, gradient and curvature are
+    exact for the set. A sampled set depends on the order of the rows. The paper's pairwise potentials, which make a
+    document's score depend on the other documents, belong to a set-dependent scorer and are not included.
 
     Args:
         alpha: ψ(y) = α·y or α·(2^y − 1), > 0.
         psi: ``linear`` or ``exponential``.
-        coupling: κ > 0, how strongly scores decide the ranking.
+        coupling: κ > 0, the influence of the scores on the ranking.
         samples: rankings for each query, at least 2.
-        seed: seed of the drawn rankings.
-        max_documents: a longer query is refused; the rankings take 4·samples·m bytes.
+        seed: seed of the sampled rankings.
+        max_documents: longest query allowed; the rankings take 4·samples·m bytes.
 
-    Weights: w_u·w_v multiplies the pair's part of both energies; the normalizer m(m−1)/2 stays.
-    Cost: O(samples·m) time, and as much memory, kept as long as the loss is bound.
-    Consistency: none known for a metric; with all rankings and a given y the minimizer is s = ψ(y).
+    Weights: w_u·w_v multiplies the pair's part of both energies; the normalizer m(m−1)/2 does not change.
+    Cost: O(samples·m) time and memory while the loss is bound.
+    Consistency: none known for a metric; with all rankings and given y the minimizer is s = ψ(y).
     Source: Volkovs & Zemel 2009, "BoltzRank: learning to maximize expected ranking gain"; its divergence objective.
 
     >>> eval = BoltzRank().on([1, 0, 0], Queries([0, 3])).at([1.0, 0.0, 0.0])   # the scores already are ψ(y)
@@ -94,41 +94,41 @@ class BoltzRank(Loss):
             offsets_of([part.size for part in ranks]),
             offsets_of([len(part) for part in ranks]),
             np.concatenate(means),
-            2 * self.coupling * totals / np.maximum(sizes * (sizes - 1), 1),  # one document has no pairs: 0/1
+            2 * self.coupling * totals / np.maximum(sizes * (sizes - 1), 1),  # a single document has no pairs
             weights,
         )
 
     def _ranks(self, wanted: FloatArray, number: int) -> npt.NDArray[np.int32]:
-        """(rankings, m): the rank of each document, from 1."""
+        """Return the ranks of the documents in each ranking, from 1, as (rankings, m)."""
         m = len(wanted)
         # 13! exceeds any sensible number of samples; larger factorials need not be computed.
         if m < 13 and factorial(m) <= self.samples:
             return _all_ranks(m)
         uniform = np.random.default_rng([self.seed, number]).random((self.samples, m))
-        keys = np.log(-np.log1p(-uniform))  # Gumbel noise turned around: rising order of keys is a random ranking
+        keys = np.log(-np.log1p(-uniform))  # negated Gumbel noise; increasing keys give a random ranking
         keys[::2] -= wanted
         return np.asarray(np.argsort(np.argsort(keys, axis=1), axis=1) + 1, dtype=np.int32)
 
 
 class Rankings(NamedTuple):
-    """Some rankings of every query; a ranking lists the ranks of the query's documents, from 1.
+    """Rankings of every query, each as the ranks of the query's documents, from 1.
 
     The coefficient of document j is c_j(π) = step·w_j·(weighted mean rank of π − π_j).
     """
 
-    ranks: npt.NDArray[np.int32]  # query by query, ranking by ranking
-    entries: IntArray  # where each query's ranks begin
-    starts: IntArray  # where each query's rankings begin, counted in rankings
+    ranks: npt.NDArray[np.int32]  # concatenated by query and ranking
+    entries: IntArray  # first rank of each query
+    starts: IntArray  # first ranking of each query
     means: FloatArray  # weighted mean rank of each ranking
-    steps: FloatArray  # of each query
-    weights: FloatArray  # of each document
+    steps: FloatArray  # step of each query
+    weights: FloatArray  # document weights
 
     def of(self, block: Block) -> slice:
-        """The rankings of a block's queries, as an index into arrays with an entry for each ranking."""
+        """Return the rankings of a block's queries, as an index into arrays with one entry per ranking."""
         return slice(int(self.starts[block.first]), int(self.starts[block.last]))
 
     def slice(self, block: Block) -> tuple[npt.NDArray[Any], ...]:
-        """A block's part, as the kernels take it: ranks, starts, means, steps and weights."""
+        """Return the part of a block: ranks, starts, means, steps and weights, as the kernels expect them."""
         ranks = self.ranks[self.entries[block.first] : self.entries[block.last]]
         starts = self.starts[block.first : block.last + 1]
         return ranks, starts, self.means[self.of(block)], self.steps[block.queries], self.weights[block.rows]
@@ -164,10 +164,10 @@ class _BoundBoltzRank(BoundLoss):
 
 @dataclass(frozen=True)
 class _BoltzmannCurvature(Curvature):
-    """The covariance of the coefficients c(π) under P, in each query."""
+    """The covariance of the coefficients c(π) under P in each query."""
 
     arguments: tuple[npt.NDArray[Any], ...]
-    """What the kernels take: a block's part of the rankings, P of each, scale and offsets of the queries."""
+    """Arguments of the kernels: rankings of a block, their P, scale and offsets of the queries."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
         return by_columns(V, kernels.boltzmann_covariance, *self.arguments)

@@ -1,8 +1,7 @@
-"""Does a loss keep its promises? `check_loss` tries each of them on a little data and says what does not hold.
+"""Tests of the declared properties of a loss: `check_loss` compares each with an independent computation.
 
-Rankers believe what a loss says of itself: a solver is chosen by its traits, a Newton step by its curvature, blocks of
-queries run on several threads. A slip in any of these does not crash; it trains a slightly wrong model. So every
-promise of `toprank.losses.base` is compared here with something computed in another way.
+Rankers rely on these properties: the traits determine the solver, the curvature determines Newton steps, and blocks of
+queries run in several threads. An error in any of them does not crash but trains a slightly wrong model.
 """
 
 from __future__ import annotations
@@ -20,16 +19,14 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Requested, Traits
 
-# Central differences: what they cut off grows with the step's square, what rounding adds with its inverse; at the cube
-# root of the float's 1e-16 both are about 1e-10 of ordinary values. Slopes are allowed 1e-5, Hessians (differences of
-# gradients, with more terms each) 1e-4: far above that, and far below any slip.
+# The truncation error of central differences grows with the square of the step, the rounding error with its inverse.
+# At the cube root of 1e-16 both are about 1e-10. Gradients may differ by 1e-5, and Hessians, which are differences of
+# gradients, by 1e-4: far above these errors, and far below typical mistakes.
 _STEP = 1e-5
-_RELATIVE_TOLERANCE = (
-    1e-9  # of numbers that are computed in two ways: sums of some hundred terms in another order differ by 1e-13
-)
-_SIZES = (5, 1, 7, 2, 4, 3, 6)  # one document alone; the fifth query gets equal labels
-_MAX_STEP_RATIO = 100.0  # how many times too short the steps of a majorizer may be
-_MAX_DOCUMENTS = 200  # documents that are looked at: each costs four evaluations
+_RELATIVE_TOLERANCE = 1e-9  # for equal results; reordered sums of some hundred terms differ by 1e-13
+_SIZES = (5, 1, 7, 2, 4, 3, 6)  # includes a single document; the fifth query has equal labels
+_MAX_STEP_RATIO = 100.0  # tolerated factor by which steps of a majorizer are too short
+_MAX_DOCUMENTS = 200  # each document costs four evaluations
 
 
 def check_loss(
@@ -42,25 +39,24 @@ def check_loss(
     teacher: npt.ArrayLike | None = None,
     seed: int = 0,
 ) -> list[str]:
-    """Sentences that say which promises a loss does not keep; an empty list where it keeps all.
+    """Return a sentence for each property that a loss violates; an empty list if there are none.
 
-    Checked: the gradient against central differences of the value (unless `exact_gradient` is not claimed); the
-    curvature for symmetry, positive semi-definiteness and, where it claims to be exact, against differences of the
-    gradient; that a majorizer is not so loose that trees crawl; convexity where claimed; invariance to shifts where
-    claimed, and that it is claimed where it holds; that the gradient is affine in the gains where claimed; that the
-    order of rows in a query does not matter (unless the loss says that it draws); that blocks of queries add up to the
-    whole; weights of queries and documents; that scores of ±1e8 give finite numbers.
+    Checked are: the gradient against central differences of the value (unless `exact_gradient` is False); symmetry and
+    positive semi-definiteness of the curvature and, if it is declared exact, differences of the gradient; the tightness
+    of a majorizer; convexity and linearity in the gains, if declared; invariance to shifts, in both directions;
+    invariance to the order of rows in a query (unless the loss is random); additivity over blocks of queries; weights
+    of queries and documents; finite results for scores of ±1e8.
 
-    Nothing is raised for a faulty loss: an exception becomes a sentence, too.
+    Exceptions of a faulty loss are returned as sentences.
 
     Args:
-        loss: the loss to examine.
-        labels: labels that it takes; by default grades 0 to 4 in queries of 1 to 7 documents.
-        queries: their queries; by default all labels are one query. Whole queries up to about 200 documents are used.
-        document_weights: weights that it takes; by default none. That weights are used is checked in any case.
-        scores: where to examine it, (n,), or (n, columns) for a loss in class space; by default random normal.
-        teacher: a teacher's scores, for a loss that learns from one; by default random normal.
-        seed: decides everything random.
+        loss: loss to check.
+        labels: labels that it supports. Default: grades 0 to 4 in queries of 1 to 7 documents.
+        queries: their queries. Default: one query. Whole queries up to about 200 documents are used.
+        document_weights: weights that it supports. Default: none. The use of weights is checked in any case.
+        scores: where to evaluate it, (n,), or (n, columns) in class space. Default: random normal.
+        teacher: a teacher's scores, for losses that learn from one. Default: random normal.
+        seed: seed of all random numbers.
 
     >>> from toprank.losses import ListNet
     >>> check_loss(ListNet(alpha=2.0))
@@ -73,18 +69,20 @@ def check_loss(
     sentences: list[str] = []
     for check in _CHECKS:
         try:
-            with np.errstate(all="ignore"):  # what counts is the result; that it is finite is a check of its own
+            with np.errstate(all="ignore"):  # finiteness is a separate check
                 sentences += check(trial)
         except Exception as trouble:  # noqa: BLE001
-            sentences.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {_described(trouble)}")
+            sentences.append(
+                f"{(check.__doc__ or '').rstrip('.')}: the property could not be checked. {_described(trouble)}"
+            )
             if check is _answers:
-                break  # it would only be said again and again
+                break  # further checks would fail in the same way
     return sentences
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A loss, the data on which it is tried, and the loss bound to them."""
+    """A loss and the data to which it is bound."""
 
     loss: Loss
     labels: FloatArray
@@ -106,7 +104,7 @@ class _Trial:
         teacher: Any,
         rng: np.random.Generator,
     ) -> _Trial:
-        """The loss on its data, or on data of ours; see `check_loss`."""
+        """Bind the loss to its data, or to default data; see `check_loss`."""
         if labels is None:
             queries = Queries.from_sizes(_SIZES) if queries is None else queries
             grades = rng.integers(0, 5, queries.n_documents).astype(np.float64)
@@ -128,17 +126,17 @@ class _Trial:
         return cls(loss, grades[:n], kept, weights, taught, where, rng, bound)
 
     def on(self, labels: FloatArray, loss: Loss | None = None, order: Any = slice(None)) -> BoundLoss:
-        """The loss, or another one, on other labels; weights and the teacher's scores in this order."""
+        """Bind the loss, or another one, to other labels, with weights and teacher's scores in the same order."""
         weights = None if self.document_weights is None else self.document_weights[order]
         teacher = None if self.teacher is None else self.teacher[order]
         return (loss or self.loss).on(labels, self.queries, document_weights=weights, teacher=teacher)
 
     def elsewhere(self, spread: float) -> FloatArray:
-        """Other scores, in the same region."""
+        """Return other scores in the same region."""
         return self.scores + spread * self.rng.standard_normal(self.scores.shape)
 
     def steps(self) -> Iterator[FloatArray]:
-        """A small step in every score."""
+        """Yield a small step in every score."""
         for index in np.ndindex(self.scores.shape):
             step = np.zeros_like(self.scores)
             step[index] = _STEP
@@ -146,17 +144,17 @@ class _Trial:
 
 
 def _described(trouble: Exception) -> str:
-    """An exception in words."""
+    """Format an exception."""
     return f"{type(trouble).__name__}: {trouble}"
 
 
 def _worst(actual: Any, expected: Any, rtol: float, floor: float = 0.0) -> tuple[int, ...] | None:
-    """Where two arrays differ most, if they differ by more than rtol of the larger one's size and the floor."""
+    """Return where two arrays differ most, if by more than rtol times the larger one and the floor."""
     actual, expected = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)
     errors = np.abs(actual - expected)
     allowed = (
         rtol * max(np.abs(actual).max(initial=0.0), np.abs(expected).max(initial=0.0)) + floor + 1e-14
-    )  # where both are 0 but for rounding
+    )  # if both are 0 up to rounding
     if (errors <= allowed).all():  # false for NaN
         return None
     return tuple(int(i) for i in np.unravel_index(np.argmax(np.where(np.isnan(errors), np.inf, errors)), errors.shape))
@@ -167,13 +165,13 @@ def _place(index: tuple[int, ...]) -> str:
 
 
 def _matrix(curvature: Curvature, scores: FloatArray) -> FloatArray:
-    """The curvature as a dense matrix over the flattened scores."""
+    """Return the curvature as a dense matrix over the flattened scores."""
     units = np.eye(scores.size).reshape(scores.size, *scores.shape)
     return np.array([(curvature @ unit).ravel() for unit in units])
 
 
 def _answers(trial: _Trial) -> Iterator[str]:
-    """The loss answers with finite numbers of the right shapes."""
+    """Check that results are finite and have the right shapes."""
     now = trial.bound.at(trial.scores, curvature=True, threads=1)
     if not np.isfinite(now.value):
         yield f"The value at ordinary scores is {now.value}."
@@ -183,7 +181,7 @@ def _answers(trial: _Trial) -> Iterator[str]:
 
 
 def _gradient(trial: _Trial) -> Iterator[str]:
-    """The gradient is the derivative of the value."""
+    """Check the gradient against differences of the value."""
     if not trial.loss.traits.exact_gradient:
         return
     for scores in (trial.scores, 2.0 * trial.scores):
@@ -200,7 +198,7 @@ def _gradient(trial: _Trial) -> Iterator[str]:
 
 
 def _blocks(trial: _Trial) -> Iterator[str]:
-    """Blocks of queries add up to the whole."""
+    """Check that blocks of queries add up to the whole."""
     whole, queries = trial.bound.at(trial.scores, curvature=True), trial.queries
     assert whole.curvature is not None
     total, middle = 0.0, len(queries) // 2
@@ -231,7 +229,7 @@ def _blocks(trial: _Trial) -> Iterator[str]:
 
 
 def _curvature(trial: _Trial) -> Iterator[str]:
-    """The curvature is symmetric, positive semi-definite, and what the traits say."""
+    """Check that the curvature is symmetric, positive semi-definite, and as declared."""
     for scores in (np.zeros_like(trial.scores), trial.scores):
         now = trial.bound.at(scores, curvature=True)
         assert now.curvature is not None
@@ -248,49 +246,49 @@ def _curvature(trial: _Trial) -> Iterator[str]:
     if worst is not None:
         yield (
             f"The curvature is not the Hessian: between the scores {worst[0]} and {worst[1]} it is "
-            f"{matrix[worst]:.6g}, and differences of the gradient give {hessian[worst]:.6g}. Mend it, or claim "
+            f"{matrix[worst]:.6g}, and differences of the gradient give {hessian[worst]:.6g}. Fix it, or declare "
             "curvature='gauss-newton' or 'majorizer'."
         )
 
 
 def _form(trial: _Trial, matrix: FloatArray, diagonal: FloatArray) -> Iterator[str]:
-    """What is wrong with a matrix, and with what is given as its diagonal."""
+    """Report errors of a matrix and of its separate diagonal."""
     size = float(np.abs(matrix).max(initial=1e-300))
     worst = _worst(matrix, matrix.T, _RELATIVE_TOLERANCE)
     if worst is not None:
-        yield f"The curvature is not symmetric: see the documents {worst[0]} and {worst[1]}."
+        yield f"The curvature is not symmetric for the documents {worst[0]} and {worst[1]}."
         return
-    lowest = float(np.linalg.eigvalsh(matrix).min())  # right to about 1e-16 of the size for each row
+    lowest = float(np.linalg.eigvalsh(matrix).min())  # accurate to about 1e-16 of the norm per row
     if lowest < -1e-10 * size * len(matrix):
         yield (
-            f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Leave out what bends "
-            "down, and claim 'gauss-newton'."
+            f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Omit the "
+            "negative part, and declare 'gauss-newton'."
         )
     if (
         diagonal.shape != trial.scores.shape
         or _worst(np.ravel(diagonal), np.diag(matrix), _RELATIVE_TOLERANCE) is not None
     ):
-        yield "`curvature.diagonal()` is not the diagonal of what `curvature @ V` multiplies by."
+        yield "`curvature.diagonal()` is not the diagonal of the operator `curvature @ V`."
     owner = np.repeat(trial.queries.document_query, trial.scores.size // len(trial.scores))
     if matrix[owner[:, None] != owner].any():
-        yield "The curvature couples documents of different queries; a loss judges each query by itself."
+        yield "The curvature couples documents of different queries; losses must be separate by query."
 
 
 def _words(trial: _Trial) -> Iterator[str]:
-    """The traits speak of a curvature and a space that there are."""
+    """Check that the declared curvature and space exist."""
     for name in ("curvature", "space", "columns"):
         word, known = getattr(trial.loss.traits, name), get_args(get_type_hints(Traits)[name])
         if word not in known:
             choices = ", ".join(f"'{choice}'" for choice in known)
-            yield f"The traits claim {name}={word!r}, which says nothing to a ranker: it is one of {choices}."
+            yield f"The traits declare {name}={word!r}, which is not one of {choices}."
 
 
 def _looseness(trial: _Trial) -> Iterator[str]:
-    """Where the curvature is a majorizer, it leaves steps that are worth making.
+    """Check that a majorizer allows useful step sizes.
 
-    Along the step d = −gradient/diagonal a quadratic of that diagonal eats half of what the gradient g promises, at t·d
-    with t = 1. The loss itself does so where |L(s + t·d) − L(s) − t·g·d| = ½·t·|g·d|: that t says how many times too
-    short the step is. It is finite for every loss that is bounded below, however far away its minimum lies.
+    Along the step d = −gradient/diagonal, the quadratic model with that diagonal removes half of the decrease promised
+    by the gradient g, at t·d with t = 1. The loss itself does so at the t with |L(s + t·d) − L(s) − t·g·d| = ½·t·|g·d|,
+    so that t is the factor by which the step is too short. It is finite for every loss that is bounded below.
     """
     if trial.loss.traits.curvature != "majorizer" or not trial.loss.traits.exact_gradient:
         return
@@ -315,7 +313,7 @@ def _looseness(trial: _Trial) -> Iterator[str]:
 
 
 def _convexity(trial: _Trial) -> Iterator[str]:
-    """The value is convex where that is claimed."""
+    """Check declared convexity."""
     if not trial.loss.traits.convex:
         return
     for number in range(60):
@@ -324,14 +322,14 @@ def _convexity(trial: _Trial) -> Iterator[str]:
         middle = trial.bound.at((ends[0] + ends[1]) / 2).value
         if (low + high) / 2 - middle < -1e-10 * max(abs(low), abs(high)):
             yield (
-                f"The loss claims to be convex, but half-way between two points with values {low:.6g} and {high:.6g} "
+                f"The loss is declared convex, but halfway between two points with values {low:.6g} and {high:.6g} "
                 f"it is {middle:.6g}, above their mean."
             )
             return
 
 
 def _shifts(trial: _Trial) -> Iterator[str]:
-    """Shifts of a query's scores change nothing, or it is not claimed."""
+    """Check invariance to shifts of a query's scores, in both directions."""
     shift = trial.queries.broadcast(trial.rng.uniform(-3.0, 3.0, len(trial.queries)))
     before, after = trial.bound.at(trial.scores), trial.bound.at((trial.scores.T + shift).T)
     same = (
@@ -340,7 +338,7 @@ def _shifts(trial: _Trial) -> Iterator[str]:
     )
     if trial.loss.traits.shift_invariant and not same:
         yield (
-            "The loss claims shift_invariant=True, but other numbers come out when a constant is added to all scores "
+            "The loss declares shift_invariant=True, but other numbers come out when a constant is added to all scores "
             "of a query."
         )
     if same and not trial.loss.traits.shift_invariant:
@@ -351,7 +349,7 @@ def _shifts(trial: _Trial) -> Iterator[str]:
 
 
 def _gains(trial: _Trial) -> Iterator[str]:
-    """The gradient is affine in the gains where that is claimed."""
+    """Check that the gradient is affine in the gains, if declared."""
     if not trial.loss.traits.linear_in_gain:
         return
     loss = replace(trial.loss, gain=None) if hasattr(trial.loss, "gain") else trial.loss  # type: ignore[call-arg]
@@ -359,13 +357,13 @@ def _gains(trial: _Trial) -> Iterator[str]:
     low, high, middle = (trial.on(gains, loss).at(trial.scores).grad for gains in (*ends, ends.mean(axis=0)))
     if _worst(middle, (low + high) / 2, _RELATIVE_TOLERANCE) is not None:
         yield (
-            "The loss claims linear_in_gain=True, but for gains half-way between two others the gradient is not "
+            "The loss declares linear_in_gain=True, but for gains half-way between two others the gradient is not "
             "half-way between theirs: corrected clicks would train it with a bias."
         )
 
 
 def _labels(trial: _Trial) -> Iterator[str]:
-    """Labels are gains where that is claimed."""
+    """Check that labels are gains, if declared."""
     if not trial.loss.traits.labels_are_gains:
         return
     gains = trial.rng.uniform(-1.0, 3.0, len(trial.labels))
@@ -375,13 +373,13 @@ def _labels(trial: _Trial) -> Iterator[str]:
         or _worst(twice.grad, 2 * once.grad, _RELATIVE_TOLERANCE) is not None
     ):
         yield (
-            "The loss claims labels_are_gains=True, but with twice the labels value and gradient are not twice as "
+            "The loss declares labels_are_gains=True, but with twice the labels value and gradient are not twice as "
             "large."
         )
 
 
 def _order(trial: _Trial) -> Iterator[str]:
-    """The order of a query's rows does not matter."""
+    """Check that the order of a query's rows does not matter."""
     if trial.loss.traits.random:
         return
     for scores in (trial.scores, np.round(trial.scores), np.zeros_like(trial.scores)):
@@ -395,14 +393,14 @@ def _order(trial: _Trial) -> Iterator[str]:
         if any(_worst(ours, theirs, 1e-7, 1e-12) is not None for ours, theirs in pairs):
             tied = "" if scores is trial.scores else " where scores are tied"
             yield (
-                f"The order of a query's rows changes the loss{tied}: the file, or what is drawn for its rows, would "
-                "decide what is learned."
+                f"The order of a query's rows changes the loss{tied}, so training would depend on the order of the "
+                "file."
             )
             return
 
 
 def _weights(trial: _Trial) -> Iterator[str]:
-    """Weights of queries and documents count, or are refused."""
+    """Check that weights of queries and documents are used, or raise an error."""
     n, longest = trial.queries.n_documents, int(np.argmax(trial.queries.sizes))
     weights = np.zeros(len(trial.queries))
     weights[longest] = 1.0
@@ -411,11 +409,11 @@ def _weights(trial: _Trial) -> Iterator[str]:
     if not (np.isfinite(only.value) and np.isfinite(only.grad).all()):
         yield "A query with weight 0 makes the value or the gradient infinite or NaN: do not divide by `scale`."
     elif only.grad[trial.queries.document_query != longest].any():
-        yield "Query weights are not used: documents of a query with weight 0 have a gradient. Hand them to BoundLoss."
+        yield "Query weights are not used: documents of a query with weight 0 have a gradient. Pass them to BoundLoss."
     equal_and_rising = np.ones(n), 1.0 + np.arange(n)
     try:
         bound = [on(document_weights=w) for w in equal_and_rising]
-    except DataError:  # refused, in a sentence of its own
+    except DataError:  # a clear refusal is allowed
         return
     plain, ones, others = (weighted.at(trial.scores, curvature=True) for weighted in (on(), *bound))
     assert plain.curvature is not None
@@ -429,11 +427,11 @@ def _weights(trial: _Trial) -> Iterator[str]:
         if _worst(ours, theirs, _RELATIVE_TOLERANCE) is not None:
             yield f"Document weights that are all 1 change the {name}."
     if plain.grad.any() and _worst(others.grad, plain.grad, 1e-6) is None:
-        yield "Document weights are taken and not used. Use them, or refuse them with a DataError."
+        yield "Document weights are ignored. Use them, or raise a DataError."
 
 
 def _extremes(trial: _Trial) -> Iterator[str]:
-    """Scores of ±1e8 give finite numbers."""
+    """Check that scores of ±1e8 give finite results."""
     shape, rng = trial.scores.shape, trial.rng
     equal = (np.full(shape, 1e8), np.full(shape, -1e8))
     mixed = (rng.choice([-1e8, 1e8], shape), rng.choice([-1e8, 0.0, 1.0, 1e8], shape), 1e8 * rng.standard_normal(shape))
@@ -445,7 +443,7 @@ def _extremes(trial: _Trial) -> Iterator[str]:
         bad = [name for name, numbers in parts.items() if not np.isfinite(numbers).all()]
         if bad:
             yield (
-                f"At scores of ±1e8 not finite: {' and '.join(bad)}. A solver may try such scores: use "
+                f"At scores of ±1e8 not finite: {' and '.join(bad)}. Solvers may evaluate such scores: use "
                 "np.logaddexp or np.tanh, subtract the largest score before exp, or clip."
             )
             return

@@ -1,4 +1,4 @@
-"""Losses made of losses: the mean of two, and any loss at scores with Gumbel noise."""
+"""Losses composed of losses: a weighted mean of two, and any loss at scores with Gumbel noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toprank.losses.base import Block, BlockResult, BoundLoss, Curvature, Judgme
 from toprank.losses.random_stream import RandomStream
 
 _MAX_SAMPLES = 1000
-"""Each sample costs as much as the loss, and the mean of so many varies by a thirtieth of what one does."""
+"""The mean of this many samples has a thirtieth of the standard deviation of one."""
 _LOOSEST_FIRST = ("majorizer", "gauss-newton", "exact")
 
 
@@ -26,17 +26,17 @@ _LOOSEST_FIRST = ("majorizer", "gauss-newton", "exact")
 class Mix(Loss):
     """weight·first + (1 − weight)·second: a loss on a teacher's scores with one on labels, or any other two.
 
-    Losses have different sizes (a mean over pairs, a sum over documents, a divergence), so a share of ½ rarely means
-    that both pull equally; choose the share on validation data.
+    Losses have different scales (a mean over pairs, a sum over documents, a divergence), so a weight of ½ rarely gives
+    both the same influence; choose the weight on validation data.
 
     Args:
         first: a loss, or its name.
-        second: another one.
-        weight: weight of the first, in [0, 1].
+        second: another loss, or its name.
+        weight: weight of the first loss, in [0, 1].
 
     Weights: as in the two losses.
-    Cost: that of both.
-    Consistency: none known, but for two losses that agree.
+    Cost: the sum of both.
+    Consistency: none known, except for two losses that agree.
 
     >>> from toprank import Queries
     >>> from toprank.losses import ListNet, SoftmaxKL
@@ -59,7 +59,7 @@ class Mix(Loss):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """What is true of both."""
+        """Properties that both losses have."""
         first, second = make(self.first).traits, make(self.second).traits
         return Traits(
             convex=first.convex and second.convex,
@@ -97,7 +97,7 @@ class _BoundMix(BoundLoss):
         losses, curvatures = np.zeros(block.n_queries), list[Curvature]()
         grad[:] = 0.0
         for part, share in zip(self.bound, self.shares, strict=True):
-            own = np.empty_like(grad)  # for each part: a curvature may hold on to it
+            own = np.empty_like(grad)  # a new array, because a curvature may refer to it
             values, curvature = part.evaluate_block(block, scores, own, requested)
             losses += share * values
             grad += share * own
@@ -108,7 +108,7 @@ class _BoundMix(BoundLoss):
 
 @dataclass(frozen=True)
 class _Sum(Curvature):
-    """Σ factor·curvature, of the same documents."""
+    """Σ factor·curvature over the same documents."""
 
     parts: Sequence[Curvature]
     factors: Sequence[float]
@@ -123,21 +123,21 @@ class _Sum(Curvature):
 
 @dataclass(frozen=True)
 class Gumbel(Loss):
-    """The mean of a loss over scores with noise: (s + g)/temperature, g = −log(−log u), for some draws of g.
+    """The mean of a loss over scores with noise, (s + g)/temperature with g = −log(−log u).
 
-    With this noise the order of the scores is a draw from their Plackett–Luce model, so the loss is judged over the
-    rankings that the scores make likely instead of the single one that they give. That smooths the loss, and training
-    cannot settle on an order that a small change would reverse.
+    The order of the noisy scores is a sample from the Plackett–Luce model of the scores, so the loss is averaged over
+    likely rankings instead of the most likely one. This smooths the loss and avoids solutions whose order depends on
+    small differences of scores.
 
-    Noise is drawn anew for each `draw`, as in `YetiRank`: trees count their rounds, networks their batches, linear
-    rankers their outer iterations; `bound.at(scores, draw=7)` judges by that draw. It depends on the seed, the draw,
-    the query's id and the document's place in its query alone.
+    Noise is sampled independently for each `draw`, as in `YetiRank`: trees count rounds, networks batches, and linear
+    rankers outer iterations; `bound.at(scores, draw=7)` evaluates that draw. Noise depends only on the seed, the draw,
+    the id of the query and the index of the document in its query.
 
     Args:
-        loss: the loss that judges, or its name; one score a document.
-        samples: draws of noise that are averaged, 1 to 1000.
-        temperature: noisy scores are divided by it, > 0. Scores that are small beside the noise count little.
-        seed: seed of the noise; rankers add the number of the round, batch or iteration.
+        loss: loss to average, or its name; one score per document.
+        samples: number of noise samples, 1 to 1000.
+        temperature: divisor of the noisy scores, > 0.
+        seed: seed of the noise; rankers add the index of the round, batch or iteration.
 
     Weights: as in the loss.
     Cost: `samples` times that of the loss.
@@ -163,7 +163,7 @@ class Gumbel(Loss):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Those of the loss: in one draw the noise is a constant."""
+        """Properties of the loss, because the noise is constant within a draw."""
         inner = make(self.loss).traits
         linear = _in_labels(self.loss) and inner.labels
         cost = f"O(samples·{inner.cost.removeprefix('O(')}"
@@ -177,7 +177,7 @@ class Gumbel(Loss):
 class _BoundGumbel(BoundLoss):
     def __init__(self, loss: Gumbel, judgments: Judgments) -> None:
         super().__init__(judgments)
-        # A loss inside that draws gets a seed of its own: with the same seed and query it would draw this very noise.
+        # A random inner loss needs another seed; otherwise it would sample the same noise.
         self.inner = reseeded(make(loss.loss), (loss.seed,)).bound_to(judgments)
         self.samples, self.temperature = loss.samples, loss.temperature
         self.chance = RandomStream.from_judgments(judgments, loss.seed)
@@ -193,7 +193,7 @@ class _BoundGumbel(BoundLoss):
         losses, curvatures = np.zeros(block.n_queries), list[Curvature]()
         grad[:], noise, keys = 0.0, np.empty_like(scores), self.chance.keys[block.queries]
         for number in range(self.samples):
-            own = np.empty_like(grad)  # for each sample: a curvature may hold on to it
+            own = np.empty_like(grad)  # a new array, because a curvature may refer to it
             kernels.gumbel_noise(block.offsets, keys, number, noise)
             values, curvature = self.inner.evaluate_block(block, (scores + noise) / self.temperature, own, requested)
             losses += values
@@ -208,20 +208,20 @@ class _BoundGumbel(BoundLoss):
 def _one_score(loss: Loss, around: Loss) -> Loss:
     if loss.traits.space != "score":
         raise DataError(
-            f"{type(around).__name__} is for losses of one score a document; {type(loss).__name__} needs one for each "
+            f"{type(around).__name__} supports losses with one score per document; {type(loss).__name__} needs one per "
             "grade."
         )
     return loss
 
 
 def _in_labels(loss: Loss | str) -> bool:
-    """Whether the gradient is affine in the labels as they are: no gain is put in between."""
+    """Return whether the gradient is affine in the labels, without a gain."""
     traits, gain = make(loss).traits, getattr(loss, "gain", None)
     return not traits.labels or (traits.linear_in_gain and gain is None)
 
 
 def reseeded(loss: Loss, seeds: Sequence[int]) -> Loss:
-    """The loss with new seeds, for itself and the losses inside: each is made of the old one and `seeds`."""
+    """Return the loss with new seeds, also of nested losses, derived from the old ones and `seeds`."""
     changes: dict[str, Any] = {}
     for field in fields(loss):
         value = getattr(loss, field.name)

@@ -1,4 +1,4 @@
-"""RankCosine: the angle between the scores and the gains of the labels."""
+"""RankCosine: one minus the cosine similarity of the scores and the gains of the labels."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from toprank.losses.softmax import check_psi, psi_of
 class Cosine(Loss):
     """RankCosine: ½(1 − ψ(y)·s / (‖ψ(y)‖·√(‖s‖² + ε²))).
 
-    Between 0 and 1, and ½ at s = 0, where ε makes it smooth. A query with ψ = 0 contributes nothing. Apart from ε the
-    loss does not see the scale of the scores: with an L2 penalty a linear scorer would shrink for ever, so fix
-    ‖w‖ = 1, or let ε stop it.
+    The loss is between 0 and 1, and ½ at s = 0, where ε makes it smooth. A query with ψ = 0 contributes nothing. Apart
+    from ε the loss does not depend on the scale of the scores, so an L2 penalty would shrink a linear scorer without
+    limit: fix ‖w‖ = 1, or rely on ε.
 
     Args:
         psi: ``exponential`` ψ(y) = 2^y − 1, or ``linear`` ψ(y) = y.
-        centered: ``"targets"`` takes the query's mean off ψ alone: labels below the mean then ask for negative scores.
-            ``"both"``, or True, takes it off s too: the loss is then ½(1 − Pearson's correlation), and adding a
-            constant to the scores changes nothing. Either way a query of equal labels contributes nothing.
-        epsilon: ε > 0, the norm of a query's scores below which the scale begins to matter.
+        centered: ``"targets"`` subtracts the query's mean from ψ, so that labels below the mean get negative targets.
+            ``"both"``, or True, also subtracts it from s: the loss is then ½(1 − Pearson's correlation) and invariant
+            to shifts. In both cases a query of equal labels contributes nothing.
+        epsilon: ε > 0, the norm of a query's scores below which the scale matters.
 
     Weights: with a = ψ/‖ψ‖ the loss is ½ Σ_j a_j (a_j − s_j/√(‖s‖² + ε²)); a document's weight multiplies its term of
-    this sum, never the norms.
+    this sum, not the norms.
     Curvature: Gauss–Newton. With ŝ = s/√(‖s‖² + ε²) the loss is ¼‖a − ŝ‖² up to ε, and ½·JᵀJ with the Jacobian J of ŝ
-    is positive semi-definite where the Hessian is not. Not convex.
+    is positive semi-definite although the Hessian is not. The loss is not convex.
     Cost: O(m).
     Consistency: the minimizer is parallel to E[ψ(y)/‖ψ(y)‖ | X], which in general does not order by E[ψ(y_j) | X].
     Source: Qin et al. 2008, "Query-level loss functions for information retrieval".
@@ -62,12 +62,12 @@ class Cosine(Loss):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Shifts count unless both sides are centered."""
+        """Properties; the loss is shift-invariant only if both sides are centered."""
         return Traits(convex=False, smooth=True, shift_invariant=self.centers_scores, curvature="gauss-newton")
 
     @property
     def centers_scores(self) -> bool:
-        """Whether the scores are centered besides ψ."""
+        """True if the scores are centered in addition to ψ."""
         return self.centered in (True, "both")
 
     @override
@@ -76,24 +76,24 @@ class Cosine(Loss):
 
 
 class _BoundCosine(BoundLoss):
-    """value at zero − ½·direction·s/√(‖s‖² + ε²) in each query."""
+    """The value at zero minus ½·direction·s/√(‖s‖² + ε²) in each query."""
 
     def __init__(self, loss: Cosine, judgments: Judgments) -> None:
         super().__init__(judgments)
         self.centered, self.epsilon, queries = loss.centers_scores, loss.epsilon, self.queries
         wanted, weights = psi_of(judgments, loss.psi, loss), judgments.weights
         if loss.centered:
-            # A constant query must become exactly 0, which a rounded mean does not promise.
+            # Set constant queries to exactly 0, because the mean is rounded.
             flat = queries.broadcast(queries.max(wanted) == queries.min(wanted))
             wanted = np.where(flat, 0.0, wanted - queries.broadcast(queries.mean(wanted)))
-        # Scaled by the largest entry first: the square of a large gain would overflow.
+        # Scale by the largest entry first, because squares of large gains overflow.
         largest = queries.max(np.abs(wanted))
         largest[largest == 0] = 1.0
         wanted = wanted / queries.broadcast(largest)
         squares = queries.sum(wanted**2)
         squares[squares == 0] = 1.0
         direction = weights * wanted / queries.broadcast(np.sqrt(squares))
-        if self.centered:  # weights can push the direction off center; centered scores do not see that part
+        if self.centered:  # weights shift the direction by a component that centered scores ignore
             direction -= queries.broadcast(queries.mean(direction))
         self.at_zero: FloatArray = queries.sum(weights * wanted**2) / squares / 2
         self.direction, self.length = direction, np.sqrt(queries.sum(direction**2))
@@ -113,7 +113,7 @@ class _BoundCosine(BoundLoss):
 
 @dataclass(frozen=True)
 class _CosineCurvature(Curvature):
-    """f·(C − h·ŝŝᵀ) in each query, C the identity or the centring; h = 2 − ‖ŝ‖² makes it f·(C − ŝŝᵀ)²."""
+    """f·(C − h·ŝŝᵀ) in each query, with the identity or the centering matrix C; h = 2 − ‖ŝ‖² makes it f·(C − ŝŝᵀ)²."""
 
     unit: FloatArray
     factors: FloatArray

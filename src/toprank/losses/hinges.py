@@ -1,19 +1,18 @@
-"""Hinges over the whole list: OWPC, and the structured hinge on average precision.
+"""Listwise hinge losses: OWPC, and the structured hinge loss of average precision.
 
-Ordered weighted pairwise classification (Usunier et al. 2009): a hinge counts more the higher the offender is ranked.
-For each relevant document the hinge losses against all irrelevant ones are sorted, largest first, and averaged with
-weights α_1 ≥ α_2 ≥ … that sum to 1. The losses of one relevant document fall with the score of the irrelevant one, so
-one order of the irrelevant documents serves all (Proposition 3 of Usunier et al. 2009), and one walk down two sorted
-lists gives value and gradient.
+Ordered weighted pairwise classification (Usunier et al. 2009) gives more weight to errors near the top. For each
+relevant document, the hinge losses against all irrelevant ones are sorted in decreasing order and averaged with weights
+α_1 ≥ α_2 ≥ … that sum to 1. All relevant documents share one order of the irrelevant ones (Proposition 3 of Usunier et
+al. 2009), so one pass over two sorted lists gives value and gradient.
 
 SVM-map (Yue, Finley, Radlinski & Joachims 2007):
 
-loss_q = max over rankings π of  1 − AP(π) + 2/(R·N) Σ over relevant i below irrelevant j in π of (s_j − s_i)
+    loss_q = max over rankings π of  1 − AP(π) + 2/(R·N) Σ over relevant i below irrelevant j in π of (s_j − s_i)
 
-with R relevant and N irrelevant documents. Some best π keeps each class in the order of its scores, so π is fixed by
-how many relevant documents stand above each irrelevant one. Counting the irrelevant documents j = 1 … N and the
-relevant ones i = 1 … R from the top, moving the j-th above the i-th costs AP exactly i/((i + j − 1)(i + j))/R; so each
-j chooses its own best place, and the choices agree with each other.
+with R relevant and N irrelevant documents. Some optimal π keeps each class in the order of its scores, so π is
+determined by the number of relevant documents above each irrelevant one. Counting the irrelevant documents j = 1 … N
+and the relevant ones i = 1 … R from the top, moving the j-th above the i-th costs AP exactly i/((i + j − 1)(i + j))/R.
+Each j therefore chooses its best place independently, and the choices are consistent.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ class OWPC(Loss):
     """1/|rel| Σ_{y rel} w_y Σ_k α_k max(0, 1 − (s_y − s_(k))), s_(1) ≥ s_(2) ≥ … the n irrelevant documents' scores.
 
     Args:
-        weights: how α falls, before it is scaled to sum 1: ``constant`` 1 (RankSVM), ``top`` 1 for j ≤ p·n/100 (at
-            least the first), ``1/j``, ``exp`` 2^{−(100/p)·j/n}, ``max`` the first alone (multiclass SVM).
+        weights: α before normalization: ``constant`` 1 (RankSVM), ``top`` 1 for j ≤ p·n/100 (at least the first),
+            ``1/j``, ``exp`` 2^{−(100/p)·j/n}, ``max`` the first alone (multiclass SVM).
         p: percentage of ``top`` and ``exp``.
 
-    Graded labels: the loss is taken for each threshold that has documents on both sides ("grade at least g" is
-    relevant), and averaged over them. A query of equal labels contributes nothing.
+    Graded labels: the loss is averaged over the thresholds g with documents on both sides ("grade at least g" is
+    relevant). A query of equal labels contributes nothing.
 
-    Source: Usunier et al. 2009. Document weights multiply the term of a relevant document; as a competitor every
-    document counts fully, since weights inside an ordered average would break its convexity. Cost O(m log m +
-    m·grades). Tied scores share their weights α equally, so the order of rows never shows.
+    Source: Usunier et al. 2009. Document weights multiply the terms of relevant documents; irrelevant documents have no
+    weights, since weights inside an ordered average would break convexity. Cost O(m log m + m·grades). Tied scores
+    share their weights α equally, so the order of rows does not matter.
 
-    It has no curvature of its own. The stated majorizer is diagonal, with loss(s + d) ≤ loss(s) + grad·d + ½dᵀDd + C:
-    for each threshold 2M/|rel|·w on a relevant document and 2α_1 times the mean w on an irrelevant one, where
-    M = min(2, n·α_1) and C is M/2 times the mean w of the relevant documents, averaged over thresholds.
+    The loss has no useful second derivative. Its majorizer is diagonal, with loss(s + d) ≤ loss(s) + grad·d + ½dᵀDd +
+    C: for each threshold 2M/|rel|·w for a relevant document and 2α_1 times the mean w for an irrelevant one, where M =
+    min(2, n·α_1) and C is M/2 times the mean w of the relevant documents, averaged over thresholds.
 
     >>> from toprank import Queries
     >>> bound = OWPC(weights="max").on([1, 0, 0], Queries([0, 3]))
@@ -102,16 +101,17 @@ class _BoundOWPC(BoundLoss):
 
 @dataclass(frozen=True)
 class SVMmap(Loss):
-    """Structured hinge on average precision; see the module for the formula.
+    """Structured hinge loss of average precision; see the module for the formula.
 
     Args:
-        threshold: labels from here on are relevant.
+        threshold: labels from this value on are relevant.
 
-    Source: Yue et al. 2007, with the pair features divided by R·N. A query with nothing relevant, or nothing else,
-    contributes nothing. Document weights are refused: average precision has no terms to weigh; `query_weights` are
-    fine. Cost O(m log m + R·N). Tied scores share their subgradient, so the order of rows never shows.
+    Source: Yue et al. 2007, with the pair features divided by R·N. A query without relevant or without irrelevant
+    documents contributes nothing. Document weights are not supported, because average precision is not a sum over
+    documents; `query_weights` are. Cost O(m log m + R·N). Tied scores share their subgradient, so the order of rows
+    does not matter.
 
-    It has no curvature of its own. The stated majorizer is the diagonal 4/R for relevant and 4/N for irrelevant
+    The loss has no useful second derivative. Its majorizer is the diagonal 4/R for relevant and 4/N for irrelevant
     documents, with loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + 1.
 
     >>> from toprank import Queries
@@ -129,10 +129,7 @@ class SVMmap(Loss):
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
         if judgments.document_weights is not None:
-            raise DataError(
-                "SVMmap judges whole rankings and cannot weigh single documents. Leave document_weights out, or give "
-                "query_weights."
-            )
+            raise DataError("SVMmap does not support document weights. Omit document_weights, or pass query_weights.")
         return _BoundSVMmap(self, judgments)
 
 

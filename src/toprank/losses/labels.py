@@ -1,11 +1,10 @@
-"""What losses compute from the labels before there are scores: a metric's part in them, targets t of regression.
+"""Quantities that losses compute from labels: the terms of a metric, and regression targets.
 
-The metrics here have the form Σ_j read_j · (a function of the ranks) / (a normalizer of the query): gains over the
-ideal DCG, relevance over the number of relevant documents, stopping probabilities.
+Metrics here have the form Σ_j read_j · (a function of the ranks) / (a normalizer of the query), where read_j is a gain,
+a relevance or a stopping probability, and the normalizer the ideal DCG or the number of relevant documents.
 
-The target is t = G(y), a gain of the grade, or the label itself with ``gain=None`` (then labels may be negative). Where
-targets must lie in [0, 1] they are G(y)/G(max_grade); `max_grade` is the largest label of the data unless it is given,
-and never depends on the query.
+The target is t = G(y), a gain of the grade, or with ``gain=None`` the label itself, which may be negative. Targets in
+[0, 1] are G(y)/G(max_grade), where `max_grade` is by default the largest label of the data, not of the query.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from toprank.metrics.parsing import parse
 
 
 class MetricTerms(NamedTuple):
-    """The part of a metric that depends on the labels."""
+    """The label-dependent terms of a metric."""
 
     kind: str
     """``dcg``, ``ap``, ``rr`` or ``err``."""
     reads: FloatArray
-    """The metric's number for each document: a gain, a relevance of 0 or 1, or a stopping probability."""
+    """A gain, a relevance of 0 or 1, or a stopping probability for each document."""
     inverse: FloatArray
-    """1 / normalizer per query; 0 where the normalizer is 0."""
+    """1 / normalizer for each query; 0 if the normalizer is 0."""
     discount: Discount
-    """The metric's own discount, ``log2`` if it names none; ``reciprocal`` for metrics that go by 1/rank."""
+    """The metric's discount: ``log2`` by default; ``reciprocal`` for metrics in 1/rank."""
     rank_weights: FloatArray
-    """The weight of the ranks 1, 2 … up to the longest query's; 0 beyond the metric's cut-off."""
+    """Weight of the ranks 1, 2 … up to the longest query's; 0 beyond the cut-off of the metric."""
 
 
 def readable(metric: str | Measure, loss: Loss, why: str) -> Measure:
-    """The metric; refused if the labels cannot be read for it in this way."""
+    """Return the metric; raise an error if it does not have this form."""
     measure = parse(metric)
     if type(measure) not in (NDCG, DCG, AP, ERR, RR):
         raise DataError(
@@ -59,10 +58,10 @@ def readable(metric: str | Measure, loss: Loss, why: str) -> Measure:
 
 
 def metric_terms(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int | None = None) -> MetricTerms:
-    """Read the labels as the metric does.
+    """Return the label-dependent terms of a metric.
 
     Args:
-        measure: see `readable`.
+        measure: the metric; see `readable`.
         judgments: labels and queries.
         gain: gain of DCG and NDCG, unless the measure names its own.
         ideal_cut: cut-off of the ideal DCG, unless the measure has one.
@@ -81,7 +80,7 @@ def metric_terms(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: i
 def _parts(
     measure: Measure, judgments: Judgments, gain: Any, rank_weights: FloatArray, ideal_cut: int | None
 ) -> tuple[FloatArray, FloatArray]:
-    """The metric's number for each document, and its normalizer for each query."""
+    """Return the metric's number for each document, and its normalizer for each query."""
     labels, queries = judgments.labels, judgments.queries
     if isinstance(measure, DCG):
         gains = judgments.gains(measure.gain or gain)
@@ -102,7 +101,9 @@ def _parts(
 
 
 def metric_weights(terms: MetricTerms, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
-    """1 for each query, read · weight / normalizer for each document; 0 if all documents are alike to the metric."""
+    """Return 1 for each query, and read · weight / normalizer for each document; 0 if the labels do not affect the
+    metric.
+    """
     queries = judgments.queries
     differ = queries.max(terms.reads) > queries.min(terms.reads)
     worth: FloatArray = terms.reads * queries.broadcast(np.where(differ, terms.inverse, 0.0))
@@ -110,17 +111,17 @@ def metric_weights(terms: MetricTerms, judgments: Judgments) -> tuple[FloatArray
 
 
 def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str, instead: str = "ApproxNDCG") -> None:
-    """Refuse queries with more documents than the loss can afford."""
+    """Raise an error for queries with more documents than the loss supports."""
     if queries.sizes.max() > limit:
         query = int(np.argmax(queries.sizes))
         raise DataError(
             f"Query number {query} (from 0) has {queries.sizes[query]:,} documents, but {type(loss).__name__} takes at "
-            f"most max_documents={limit:,}: its {why}. Cut the lists, raise max_documents, or use {instead}."
+            f"most max_documents={limit:,}: its {why}. Shorten the lists, raise max_documents, or use {instead}."
         )
 
 
 def ideal_dcg(gains: FloatArray, queries: Queries, weights: FloatArray) -> FloatArray:
-    """Return for each query Σ_j weights[j]·(the j-th largest gain); ranks beyond the weights count nothing.
+    """Return Σ_j weights[j]·(the j-th largest gain) for each query; ranks beyond the weights have weight 0.
 
     >>> ideal_dcg(np.array([1.0, 3.0, 7.0]), Queries([0, 2, 3]), np.array([1.0, 0.5])).tolist()
     [3.5, 7.0]
@@ -136,10 +137,10 @@ GainLike = Gain | str | Sequence[float] | Callable[[Any], Any] | None
 def groups_of(
     labels: FloatArray, queries: Queries, order: IntArray | None = None
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The documents of each query by rising label, or in the `order` given, and their groups of equal labels.
+    """Sort the documents of each query by increasing label, or in a given `order`, and group equal labels.
 
     Returns:
-        The order; in it the number of each document's group, counted through all queries; each group's first place.
+        the order; the index of the group of each document in it, over all queries; the first document of each group.
     """
     query = queries.document_query
     order = np.lexsort((labels, query)) if order is None else order
@@ -149,7 +150,7 @@ def groups_of(
 
 
 def check_gain(gain: GainLike, max_grade: float | None) -> None:
-    """Refuse a gain that does not exist, and a largest grade that is no number."""
+    """Raise an error for an unknown gain, or a largest grade that is not a number."""
     if gain is not None:
         Gain.from_spec(gain)
     if max_grade is not None:
@@ -157,7 +158,7 @@ def check_gain(gain: GainLike, max_grade: float | None) -> None:
 
 
 def targets_of(labels: FloatArray, gain: GainLike, top: float, unit: bool = False) -> FloatArray:
-    """Regression targets t = G(y), or the labels if `gain` is None; with `unit`, G(y)/G(top) in [0, 1].
+    """Return regression targets t = G(y), or the labels if `gain` is None; with `unit`, G(y)/G(top) in [0, 1].
 
     >>> targets_of(np.array([0.0, 1.0, 2.0]), "exponential", 2.0).tolist()
     [0.0, 1.0, 3.0]
@@ -176,14 +177,14 @@ def targets_of(labels: FloatArray, gain: GainLike, top: float, unit: bool = Fals
     if unit:
         largest = float(table.table(np.array([top]), top)[0])
         if targets.max() > largest:
-            raise DataError(f"The gain '{table}' falls with the grade; targets in [0, 1] need one that rises.")
-        targets = targets / (largest or 1.0)  # if even the largest gain is 0, so is every target
+            raise DataError(f"The gain '{table}' decreases with the grade; targets in [0, 1] need an increasing gain.")
+        targets = targets / (largest or 1.0)  # if the largest gain is 0, all targets are
     return targets
 
 
 @dataclass(frozen=True)
 class Targeted(Loss):
-    """Base of losses with a target for each document."""
+    """Base class of losses with a target for each document."""
 
     gain: GainLike = "exponential"
     max_grade: float | None = None
@@ -194,7 +195,7 @@ class Targeted(Loss):
         check_gain(self.gain, self.max_grade)
 
     def targets(self, labels: FloatArray, top_grade: float) -> FloatArray:
-        """The target of each label, where the labels of the data go up to `top_grade`."""
+        """Return the target of each label; `top_grade` is the largest label of the data."""
         top = top_grade if self.max_grade is None else self.max_grade
         return targets_of(labels, self.gain, top, self._unit_targets)
 

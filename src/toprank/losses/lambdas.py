@@ -1,8 +1,8 @@
-"""Lambda losses: logistic pairs whose weights depend on the current ranks.
+"""Lambda losses: logistic losses of pairs whose weights depend on the current ranks.
 
-`LambdaRank` weighs a pair by what the metric would change if its documents changed places; `LambdaLoss` takes weights
-that bound NDCG or the average relevance position, in bits. Both rank by the current scores, weigh the pairs and sum
-them up, with the weights held constant.
+`LambdaRank` weights a pair by the change of the metric if its documents exchange ranks. `LambdaLoss` uses weights that
+bound NDCG or the average relevance position, in bits. Both rank by the current scores and hold the weights constant in
+the gradient.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from toprank.metrics.sorting import rank_block
 
 _SCHEMES = {"ndcg1": "discounted", "ndcg2": "nothing", "ndcg2++": "dcg", "arp1": "one", "arp2": "one"}
 
-_PAIRS_PER_DOCUMENT = 16  # ranking a document takes as long as so many pairs
+_PAIRS_PER_DOCUMENT = 16  # cost of ranking a document, in pairs
 _MIN_BLOCKS, _MIN_BLOCK_PAIRS = (
     16,
     1 << 13,
-)  # enough blocks that no thread waits long for the others, but none too small
+)  # balances threads without tiny blocks
 
 
 @dataclass(frozen=True)
 class LambdaRank(Loss):
     """LambdaRank: Σ_{y_i > y_j} |ΔZ_ij| · log(1 + e^{−σ(s_i − s_j)}), with |ΔZ| held constant.
 
-    |ΔZ_ij| is how much the metric Z changes when i and j change places in the current ranking. With
-    ρ = 1/(1 + e^{σ(s_i − s_j)}), a pair adds −σ·ρ·|ΔZ| to ∂/∂s_i and its opposite to ∂/∂s_j; this is no derivative of
-    the value, whose weights jump with the ranks. The curvature is the Laplacian of the pairs with the weights
-    σ²·ρ(1 − ρ)·|ΔZ|; its diagonal is LightGBM's hessian.
+    |ΔZ_ij| is the change of the metric Z if i and j exchange ranks in the current ranking. With ρ = 1/(1 + e^{σ(s_i −
+    s_j)}), a pair adds −σ·ρ·|ΔZ| to ∂/∂s_i and its opposite to ∂/∂s_j. This is not the derivative of the value, whose
+    weights jump with the ranks. The curvature is the Laplacian of the pairs with the weights σ²·ρ(1 − ρ)·|ΔZ|; its
+    diagonal is the Hessian of LightGBM.
 
     Args:
         metric: NDCG, DCG, AP (``map``), ERR or RR (``mrr``), also with a cut-off or options, as `toprank.metrics.parse`
-            reads them. Its own cut-off cuts the discounts and the ideal.
-        truncation: only pairs whose better rank is at most this count (None: all). As in LightGBM, it is also the
-            cut-off of the ideal DCG where the metric has none, and leaves the discounts alone.
+            reads them. Its cut-off applies to the discounts and the ideal.
+        truncation: use only pairs whose better rank is at most this. Default (None): all pairs. As in LightGBM, it is
+            also the cut-off of the ideal DCG if the metric has none, and does not affect the discounts.
         sigma: slope σ of the logistic function.
         norm: LightGBM's ``lambdarank_norm``: |ΔZ| is divided by 0.01 + |s_i − s_j|, and a query's losses are multiplied
             by log2(1 + Λ)/Λ, Λ = Σ |∂/∂s| over both documents of all pairs.
-        gain: gain of NDCG and DCG (a name, a table or a callable), unless the metric names its own. Pairs go by gain:
-            grades of equal gain do not compete.
+        gain: gain of NDCG and DCG (a name, a table or a callable), unless the metric names its own. Documents of equal
+            gain form no pairs.
 
-    Ties: tied scores never leak the order of rows. DCG and NDCG take the expectation of |ΔZ| over all orders of the
-    tied documents; for AP, ERR and RR tied documents stand worst grade first, those of one grade in expectation.
+    Ties: the order of rows never matters. DCG and NDCG use the expectation of |ΔZ| over all orders of the tied
+    documents. AP, ERR and RR rank tied documents worst grade first, and average over those of equal grade.
     Weights: a pair's term is multiplied by w_i·w_j.
     Cost: O(m²), with truncation O(t·m); memory O(m).
     Consistency: none known.
@@ -78,7 +78,7 @@ class LambdaRank(Loss):
     gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
 
     def __post_init__(self) -> None:
-        readable(self.metric, self, "needs to know what a metric gains when two documents change places")
+        readable(self.metric, self, "needs the change of a metric when two documents exchange ranks")
         if self.truncation is not None:
             check_whole("LambdaRank's truncation", self.truncation, 1)
         check_number("LambdaRank's sigma", self.sigma, above=0)
@@ -143,7 +143,7 @@ class LambdaLoss(Loss):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """The weights of the ARP schemes do not depend on ranks, so these are ordinary convex losses."""
+        """Properties; the weights of the ARP schemes do not depend on ranks, so these are convex."""
         fixed = self.scheme.startswith("arp")
         curvature: Literal["exact", "gauss-newton"] = "exact" if fixed else "gauss-newton"
         linear = self.scheme == "arp1"
@@ -155,15 +155,15 @@ class LambdaLoss(Loss):
 
 
 class LambdaBound(BoundLoss):
-    """Weighted logistic pairs on data; `native/lambdas.c` has the formulas.
+    """Weighted logistic losses of pairs on data; `native/lambdas.c` has the formulas.
 
     Args:
-        judgments: where `ordered_ties`, equal scores are ranked worst grade first.
+        judgments: labels, queries and weights.
         sigma: slope of the logistic function.
         unit: factor of the natural logarithm (1/log 2 for losses in bits).
 
-    A subclass sets the weights of pairs: where Δ comes from (`delta`), the gains, the metric's number for each
-    document, and the weight of each rank.
+    Subclasses set the weights of pairs: the kind of Δ (`delta`), the gains, the metric's number for each document, and
+    the weight of each rank. With `ordered_ties`, equal scores are ranked worst grade first.
     """
 
     delta: str
@@ -201,7 +201,7 @@ class LambdaBound(BoundLoss):
     def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         scale = block.scale * (self.unit * self.sigma)
-        # The logarithms of the value take a third of the time, and trees do not need them. The diagonal is free.
+        # Skip the logarithms of the value if not requested: they take a third of the time. The diagonal is free.
         kernels.lambda_sums(scores, *self.ranked(block, scores), requested.value, scale, grad, diagonal, losses)
         losses *= self.unit
         if not requested.curvature:
@@ -209,7 +209,7 @@ class LambdaBound(BoundLoss):
         return losses, PairCurvature(self, block, scores.copy(), scale * self.sigma, diagonal)
 
     def ranked(self, block: Block, scores: FloatArray) -> tuple[Any, ...]:
-        """What the kernels take besides the scores: the ranking of a block, and the weights of its pairs."""
+        """Return further arguments of the kernels: the ranking of a block, and the weights of its pairs."""
         rows, whole = block.rows, (0, block.n_queries)
         rising = None if self._worst_first is None else self._worst_first[rows] - rows.start
         ranked = rank_block(scores if rising is None else scores[rising], block.offsets, whole, None, False)
@@ -225,7 +225,7 @@ class LambdaBound(BoundLoss):
 class PairCurvature(Curvature):
     """A Laplacian over the pairs of a block: (H·V)_i = Σ_j c_ij (V_i − V_j).
 
-    Boosting needs only its diagonal, so the ranking is not kept but made again for each product.
+    Boosting needs only its diagonal, so each product computes the ranking again instead of storing it.
     """
 
     bound: LambdaBound

@@ -1,8 +1,8 @@
-"""ListMLE and its weighted variants: the likelihood of the ideal order, and the treatment of ties.
+"""ListMLE and its weighted variants: the likelihood of the ideal order, with treatments of ties.
 
-The Plackett–Luce model chooses documents one after the other, each with probability e^{s_j} / Σ_{not yet chosen} e^s.
-The loss is −log of the probability of choosing them by falling grade; a weight multiplies each document's term.
-Equal grades leave the order open. The loss is Cox's partial likelihood, so its closed treatments of ties fit: for a
+The Plackett–Luce model chooses documents one by one, each with probability e^{s_j} / Σ_{not yet chosen} e^s. The loss
+is −log of the probability of choosing them by decreasing grade; a weight multiplies each document's term. Equal grades
+do not determine the order. The loss is Cox's partial likelihood, so its closed-form treatments of ties apply: for a
 group D of d tied documents with risk set R (its grade and below),
 
     Efron    Σ_{l<d} w̄·log(Σ_R e^s − (l/d) Σ_D e^s) − Σ_D w_j s_j        Breslow    the same with l = 0.
@@ -33,18 +33,18 @@ TIES = ("efron", "breslow", "random", "file")
 
 
 class IdealOrder(NamedTuple):
-    """The documents of all queries by falling grade; every field is in that order."""
+    """The documents of all queries by decreasing grade; all fields are in this order."""
 
     labels: FloatArray
-    sizes: IntArray  # number of documents in the document's query
-    position: IntArray  # 1, 2 … within the query
-    grade: IntArray  # number of the document's group of equal grades, counted through all queries
-    grade_sizes: IntArray  # documents in each such group
+    sizes: IntArray  # size of the document's query
+    position: IntArray  # rank in the query, from 1
+    grade: IntArray  # index of the group of equal grades, over all queries
+    grade_sizes: IntArray  # size of each group
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlackettLuce(Loss):
-    """Base of the three: terms −w_j·log(e^{s_j} / Σ_{risk set} e^s) in the order of falling grades."""
+    """Base class: terms −w_j·log(e^{s_j} / Σ_{risk set} e^s) by decreasing grade."""
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
 
@@ -59,7 +59,7 @@ class PlackettLuce(Loss):
 
     @abstractmethod
     def term_weights(self, ideal: IdealOrder) -> FloatArray:
-        """The weight of each document's term, in the ideal order, before document weights."""
+        """Return the weight of each document's term in the ideal order, without document weights."""
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -83,10 +83,12 @@ class PlackettLuce(Loss):
         keys = [-labels, queries.document_query]
         if self.ties == "random":
             keys.insert(0, np.random.default_rng(self.seed).random(len(labels)))
-        return np.lexsort(keys)  # stable: documents of equal keys stay in the order of the rows
+        return np.lexsort(keys)  # stable: equal keys keep row order
 
     def _taking_part(self, ideal: IdealOrder, queries: Queries) -> FloatArray:
-        """1 for documents whose term counts: none if all grades are equal, the lowest grade's only with `lowest`."""
+        """Return 1 for documents whose term counts: none if all grades are equal, the lowest grade's only with
+        `lowest`.
+        """
         last = queries.broadcast(ideal.grade[queries.offsets[1:] - 1])
         several = queries.broadcast(ideal.grade[queries.offsets[:-1]]) != last
         counts = several if self.lowest else several & (ideal.grade != last)
@@ -100,13 +102,13 @@ class ListMLE(PlackettLuce):
     A query of equal grades contributes nothing.
 
     Args:
-        ties: ``efron`` (default), ``breslow``, ``random`` (one order drawn by `seed` and the row), or ``file`` (as the
-            rows stand, as published; it leaks the order of the file).
-        lowest: whether the terms of the query's lowest grade count, as published.
+        ties: ``efron`` (default), ``breslow``, ``random`` (one order sampled by `seed` and row), or ``file`` (the order
+            of the rows, as published, which leaks the order of the file).
+        lowest: whether to include the terms of the query's lowest grade, as published.
         seed: seed of the random order.
 
-    Weights: a document's weight multiplies its own term, never the risk sums; a tied group uses its mean weight.
-    Cost: O(m) once sorted by grade, when the loss is bound; a product with the curvature O(m) a column.
+    Weights: a document's weight multiplies its own term, not the risk sums; a tied group uses its mean weight.
+    Cost: O(m), after a sort by grade when the loss is bound; a product with the curvature is O(m) per column.
     Consistency: for the 0–1 loss on whole orders (Xia et al. 2008), not for DCG.
     Source: Xia et al. 2008, "Listwise approach to learning to rank: theory and algorithm"; Efron 1977; Breslow 1974.
 
@@ -157,11 +159,11 @@ class PListMLE(PlackettLuce):
 class CostSensitiveListMLE(PlackettLuce):
     """cs-RgList: Σ_j (U_j / V_j)·(−log(e^{s_(j)} / Σ_{k≥j} e^{s_(k)})) with U = pcf^{y_(j)}.
 
-    V is the number of documents of that grade in the query, so the weight of a grade does not grow with its documents.
-    The ranker's l2 stands for the paper's 1/C.
+    V is the number of documents of that grade in the query, so the total weight of a grade does not depend on its
+    frequency. The ranker's l2 corresponds to the paper's 1/C.
 
     Args:
-        pcf: weight of a grade as a multiple of that of the grade below, ≥ 1 (the paper tries 1 … 6).
+        pcf: ratio of the weights of neighboring grades, ≥ 1 (the paper tries 1 … 6).
         ties, lowest, seed: see `ListMLE`.
 
     Weights, cost and consistency: as for `ListMLE`.
@@ -186,24 +188,24 @@ class CostSensitiveListMLE(PlackettLuce):
         if not np.isfinite(costs).all():
             raise DataError(
                 f"CostSensitiveListMLE's weight pcf^y overflows for pcf={self.pcf:g} and the grade "
-                f"{ideal.labels.max():g}. Choose a smaller pcf, or smaller grades."
+                f"{ideal.labels.max():g}. Choose a smaller pcf or smaller grades."
             )
         return costs
 
 
 class GroupLayout(NamedTuple):
-    """What the likelihood takes from the labels, computed once."""
+    """Label-dependent quantities of the likelihood."""
 
-    order: IntArray  # the row of each document in the ideal order
-    weights: FloatArray  # of each document's term, in the ideal order
-    mass: FloatArray  # their sum in each query
-    scale: FloatArray  # of each query in the mean
-    starts: IntArray  # each group's first document in the ideal order; the number of documents at the end
-    group_weights: FloatArray  # w̄, the mean weight in each group
-    groups: IntArray  # each query's first group; the number of groups at the end
+    order: IntArray  # row of each document
+    weights: FloatArray  # weight of each document's term
+    mass: FloatArray  # sum of the weights of each query
+    scale: FloatArray  # weight of each query in the mean
+    starts: IntArray  # first document of each group, and the number of documents
+    group_weights: FloatArray  # mean weight w̄ of each group
+    groups: IntArray  # first group of each query, and the number of groups
 
-    def cut(self, block: Block) -> GroupLayout:
-        """The part of a block, as views; their numbers still count from the first document and group of the data."""
+    def slice(self, block: Block) -> GroupLayout:
+        """Return the part of a block as views; indices still count from the first document and group of the data."""
         first, last = self.groups[block.first], self.groups[block.last]
         of_documents = (self.order[block.rows], self.weights[block.rows])
         of_queries = (self.mass[block.queries], self.scale[block.queries])
@@ -212,7 +214,7 @@ class GroupLayout(NamedTuple):
 
 
 class _BoundLikelihood(BoundLoss):
-    """The loss for documents in an ideal order, split into groups that begin at `starts`."""
+    """The loss of documents in an ideal order, divided into groups that begin at `starts`."""
 
     def __init__(
         self, judgments: Judgments, order: IntArray, weights: FloatArray, starts: IntArray, efron: bool
@@ -226,7 +228,7 @@ class _BoundLikelihood(BoundLoss):
 
     @override
     def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
-        losses, layout = np.empty(block.n_queries), self.layout.cut(block)
+        losses, layout = np.empty(block.n_queries), self.layout.slice(block)
         kernels.likelihood(scores, *layout, self.efron, grad, losses)
         if not requested.curvature:
             return losses, None
@@ -238,12 +240,14 @@ class _BoundLikelihood(BoundLoss):
 
 @dataclass(frozen=True)
 class _RiskCurvature(Curvature):
-    """Σ over terms of weight·(diag(p) − p pᵀ), p the softmax over the term's risk set: suffix sums, O(m) a column."""
+    """Σ over terms of weight·(diag(p) − p pᵀ), p the softmax over the term's risk set; products take O(m) per
+    column.
+    """
 
     layout: GroupLayout
     exponentials: FloatArray
     sums: FloatArray
-    """What `native/listmle.c` keeps of each group."""
+    """Sums of each group that `native/listmle.c` reuses."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
         order, _, mass, _, starts, _, groups = self.layout

@@ -1,11 +1,11 @@
-"""Losses in class space: likelihoods of the grade itself, from several score columns for each document.
+"""Losses in class space: likelihoods of the grade, from several score columns per document.
 
-`Multinomial` takes one column for each grade. `Ordinal` (proportional odds) takes K − 1 cumulative logits
-c_k = s − θ_k, the log-odds of the grade being k or more, k = 1 … K − 1. The one score s and the rising thresholds θ
-are parameters of a scorer of their own, which composes the columns and carries the chain rule back; so this loss stays
-a plain function of its columns, and its thresholds are learned like any other weight.
+`Multinomial` uses one column per grade. `Ordinal` (proportional odds) uses K − 1 cumulative logits c_k = s − θ_k, the
+log-odds of a grade of k or more, k = 1 … K − 1. The score s and the increasing thresholds θ are parameters of a
+separate scorer, which computes the columns and applies the chain rule. The loss thus remains a plain function of its
+columns, and thresholds are learned like other weights.
 
-A direction V that meets the curvature has the shape of the scores, (n, columns).
+Directions V multiplied by the curvature have the shape of the scores, (n, columns).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Codes = npt.NDArray[np.int64]
 
 _ANY_GAIN = "DCG with any gain, when ranked by Σ_k G(k) P(k|x)"
 _ANY_GAIN_OF_ODDS = "DCG with any gain where proportional odds hold"
-_MIN_GAP = 1e-6  # below this gap between neighboring logits the barrier continues as a parabola
+_MIN_GAP = 1e-6  # smaller gaps between neighboring logits use a quadratic barrier
 
 
 @dataclass(frozen=True)
 class _ClassLoss(Loss):
-    """Base of likelihoods of the grade: whole grades, and their number."""
+    """Base class of likelihoods of the grade."""
 
     n_grades: int | None = None
     per_document: bool = False
@@ -42,7 +42,7 @@ class _ClassLoss(Loss):
             check_whole("n_grades", self.n_grades, 2)
 
     def codes(self, judgments: Judgments) -> tuple[Codes, int]:
-        """The grades as whole numbers, and the number of grades K."""
+        """Return the grades as integers, and the number of grades K."""
         name, labels = type(self).__name__, judgments.labels
         codes = labels.astype(np.int64)
         wrong = (codes != labels) | (codes < 0)
@@ -62,7 +62,7 @@ class _ClassLoss(Loss):
 
 
 class _BoundClass(BoundLoss):
-    """Grades and term weights of all documents, and the number of columns that scores must have."""
+    """Grades and term weights of all documents, and the number of score columns."""
 
     n_columns: int
 
@@ -72,11 +72,11 @@ class _BoundClass(BoundLoss):
         self.weights = judgments.term_weights(loss.per_document)
 
     def part(self, block: Block, scores: FloatArray) -> tuple[Codes, FloatArray, FloatArray]:
-        """Grades and weights of the block's documents, and their weights in the mean over queries, as a column."""
+        """Return grades and weights of the block's documents, and their weights in the mean, as a column."""
         if scores.ndim != 2 or scores.shape[1] != self.n_columns:
             raise DataError(
-                f"This loss works in class space and needs scores with {self.n_columns} columns, not of shape "
-                f"{scores.shape}. Use a scorer that gives one column for each grade (or threshold)."
+                f"This loss needs scores with {self.n_columns} columns, not of shape "
+                f"{scores.shape}. Use a scorer with one column per grade (or threshold)."
             )
         weights = self.weights[block.rows]
         return self.codes[block.rows], weights, (weights * block.broadcast(block.scale))[:, None]
@@ -141,9 +141,9 @@ class _SoftmaxRows(Curvature):
 class Ordinal(_ClassLoss):
     """Proportional odds: Σ_j −w_j log P(y_j), P(k) = σ(c_k) − σ(c_{k+1}), from cumulative logits c_1 > … > c_{K−1}.
 
-    With a = c_y and b = c_{y+1} (absent at the ends) the term is log(1 + e^{−a}) + log(1 + e^b) − log(1 − e^{−(a−b)}):
-    convex, and a barrier against coinciding logits. For gaps a − b below 1e-6, negative ones too, the barrier goes on
-    as its second-order expansion there, so the loss is finite, convex and smooth for any columns.
+    With a = c_y and b = c_{y+1} (absent at the ends) the term is log(1 + e^{−a}) + log(1 + e^b) − log(1 − e^{−(a−b)}),
+    which is convex and has a barrier against coinciding logits. For gaps a − b below 1e-6, including negative ones, the
+    barrier is continued by its second-order expansion, so the loss is finite, convex and smooth for any columns.
 
     Args:
         n_grades: number of grades K (default: the largest label + 1); scores have K − 1 columns.
@@ -170,7 +170,7 @@ class Ordinal(_ClassLoss):
 class _BoundOrdinal(_BoundClass):
     def __init__(self, loss: Ordinal, judgments: Judgments) -> None:
         super().__init__(loss, judgments)
-        self.n_columns -= 1  # one for each threshold between two grades
+        self.n_columns -= 1  # one column per threshold between grades
 
     @override
     def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
@@ -184,7 +184,7 @@ class _BoundOrdinal(_BoundClass):
 
 @dataclass(frozen=True)
 class _Neighbors(Curvature):
-    """A diagonal, and one coupling between the columns y − 1 and y of each document (the logits around its grade)."""
+    """A diagonal, and one coupling between the columns y − 1 and y of each document."""
 
     values: FloatArray
     coupling: FloatArray

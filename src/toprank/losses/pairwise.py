@@ -1,16 +1,16 @@
-"""Pairwise losses: every pair of documents of different grades in a query should be scored apart.
+"""Pairwise losses: functions of score differences between documents of different grades in a query.
 
-loss_q = 1/P Σ_{y_i > y_j} c_ij φ(s_i − s_j), P = number of such pairs
+    loss_q = 1/P Σ_{y_i > y_j} c_ij φ(s_i − s_j), P = number of such pairs
 
-The margin function φ names the loss; `pair_weight` says how pairs count:
+The margin function φ names the loss; `pair_weight` sets the weights of pairs:
 
 * ``one``: c = 1.
 * ``difference``: c = y_i − y_j.
-* ``margin``: c = 1 and φ((s_i − s_j) − (t_i − t_j)): scores should differ as the targets t = G(y) do (Cossock & Zhang
-  2008 (9)).
+* ``margin``: c = 1 and φ((s_i − s_j) − (t_i − t_j)): scores should differ like the targets t = G(y) (Cossock & Zhang
+2008 (9)).
 
-Document weights multiply the term of a pair by w_i·w_j; P stays the number of pairs. A query without pairs contributes
-nothing. Labels may be any real numbers (with ``margin``: any that the gain takes).
+Document weights multiply the term of a pair by w_i·w_j; P remains the number of pairs. A query without pairs
+contributes nothing. Labels may be any real numbers; with ``margin``, any that the gain supports.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from toprank.losses.labels import GainLike, check_gain, groups_of, targets_of
 from toprank.metrics.sorting import rank_block
 
 MAX_PAIRS_PER_DOCUMENT = 64.0
-"""From so many pairs for each document, one sweep over sorted scores is faster than a hinge for each pair."""
+"""Above this number of pairs per document, a sweep over sorted scores is faster than a loop over pairs."""
 
 _PAIR_WEIGHTS = ("one", "difference", "margin")
 _AUC = "pairwise accuracy on binary labels (Gao & Zhou 2015); none known for graded ones"
 
 
 class PairFrame(NamedTuple):
-    """What pairs take from the labels, computed once. Documents are sorted by label within each query.
+    """Label-dependent quantities of pairs; documents are sorted by label within each query.
 
-    `order` holds document numbers; `begin` and `end` bound, for each position, the documents of its own label, counted
-    from the start of its query: its worse partners are 0 … begin − 1, its better ones end … m − 1.
+    `order` holds document indices. For each position, `begin` and `end` bound the documents with the same label,
+    relative to the query: its worse partners are 0 … begin − 1, its better ones end … m − 1.
     """
 
     order: IntArray
@@ -53,7 +53,7 @@ class PairFrame(NamedTuple):
 
     @classmethod
     def from_labels(cls, labels: FloatArray, queries: Queries, document_weights: FloatArray) -> PairFrame:
-        """Sort the documents of each query by label, and find the groups of equal labels."""
+        """Sort the documents of each query by label, and group equal labels."""
         order, group, starts = groups_of(labels, queries)
         query_start = queries.broadcast(queries.offsets[:-1])
         begin, end = starts[group] - query_start, np.append(starts[1:], len(labels))[group] - query_start
@@ -61,19 +61,19 @@ class PairFrame(NamedTuple):
         return cls(order, begin, end, labels[order], document_weights[order], n_pairs)
 
     def of_block(self, block: Block) -> PairFrame:
-        """The part of a block's queries."""
+        """Return the part of a block."""
         return PairFrame._make([*(of_documents[block.rows] for of_documents in self[:-1]), self.pairs[block.queries]])
 
 
 @dataclass(frozen=True)
 class _PairLoss(Loss):
-    """Base of pairwise losses: how pairs count, and the targets of the margin form."""
+    """Base class of pairwise losses: pair weights, and targets of the margin form."""
 
     pair_weight: str = "one"
     gain: GainLike = "exponential"
     max_grade: float | None = None
     _margin: ClassVar[str]
-    """One of the kernels' `Margin`."""
+    """Margin function, as named by the kernels' `Margin`."""
 
     def __post_init__(self) -> None:
         if self.pair_weight not in _PAIR_WEIGHTS:
@@ -91,7 +91,7 @@ class _BoundPairs(BoundLoss):
         self.kind, self.weighted = vars(kernels.Margin)[loss._margin], judgments.document_weights is not None
         self.frame = PairFrame.from_labels(judgments.labels, self.queries, judgments.weights)
         self.by_difference = loss.pair_weight == "difference"
-        # The margin form is the plain one at the scores s − t.
+        # The margin form equals the plain form at the scores s − t.
         self.targets: FloatArray | None = None
         if loss.pair_weight == "margin":
             top = judgments.top_grade if loss.max_grade is None else loss.max_grade
@@ -115,7 +115,7 @@ class _BoundPairs(BoundLoss):
         return losses, _PairLaplacian(self, block, margins, order)
 
     def _ranks(self, block: Block, margins: FloatArray) -> IntArray:
-        """The block's positions by falling score; empty if no query is summed by a sweep, which needs them."""
+        """Return the block's positions by decreasing score; empty if no query uses a sweep."""
         many = self.frame.pairs[block.queries] >= MAX_PAIRS_PER_DOCUMENT * np.diff(block.offsets)
         if self.kind not in (kernels.Margin.HINGE, kernels.Margin.SQUARED_HINGE) or not many.any():
             return np.empty(0, dtype=np.int64)
@@ -133,7 +133,7 @@ class _BoundPairs(BoundLoss):
 
 @dataclass(frozen=True)
 class _PairLaplacian(Curvature):
-    """Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ; its entries are computed with each product, so it stores only scores."""
+    """Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ, computed with each product, so that only scores are stored."""
 
     bound: _BoundPairs
     block: Block
@@ -148,7 +148,7 @@ class _PairLaplacian(Curvature):
         return self._apply(np.empty((len(self.order), 0)))[1]
 
     def _apply(self, V: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The product with V and the diagonal, in the order of the rows."""
+        """Return the product with V and the diagonal, in row order."""
         block, bound, frame = self.block, self.bound, self.bound.frame.of_block(self.block)
         product, diagonal = np.empty(V.shape), np.empty(len(V))
         sorted_V, sorted_product, sorted_diagonal = V[self.order], np.empty(V.shape), np.empty(len(V))
@@ -165,14 +165,14 @@ class Hinge(_PairLoss):
 
     Args:
         pair_weight: ``one``, ``difference`` or ``margin`` (see the module).
-        gain, max_grade: the targets of ``margin``, as in `Squared`.
+        gain, max_grade: targets of ``margin``, as in `Squared`.
 
-    Source: Joachims 2002. Weights: w_i·w_j. Cost O(m log m) for any number of grades (queries
-    with few pairs are summed pair by pair, which is faster there).
+    Source: Joachims 2002. Weights: w_i·w_j. Cost O(m log m) for any number of grades; queries with few pairs are summed
+    pair by pair, which is faster.
 
-    It has no curvature of its own. The stated majorizer is the diagonal D_ii = 2/P Σ over the pairs of i of c·w·w, with
-    loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + ½ C, C = 1/P Σ over pairs of c·w·w (since |x| ≤ ½x² + ½, and
-    (d_i − d_j)² ≤ 2d_i² + 2d_j²).
+    The loss has no useful second derivative. Its majorizer is the diagonal D_ii = 2/P Σ over the pairs of i of c·w·w,
+    with loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + ½ C, C = 1/P Σ over pairs of c·w·w (since |x| ≤ ½x² + ½, and (d_i −
+    d_j)² ≤ 2d_i² + 2d_j²).
 
     >>> from toprank import Queries
     >>> bound = Hinge().on([1, 0, 0], Queries([0, 3]))
@@ -188,8 +188,8 @@ class Hinge(_PairLoss):
 class SquaredHinge(_PairLoss):
     """Squared hinge: φ(z) = max(0, 1 − z)², z = s_i − s_j.
 
-    Args: as `Hinge`. Weights: w_i·w_j. Cost O(m log m) for any number of grades; the curvature
-    costs O(pairs) for each column it meets. Its second derivative jumps at z = 1, where it is taken as 0.
+    Args: as `Hinge`. Weights: w_i·w_j. Cost O(m log m) for any number of grades; products with the curvature cost
+    O(pairs) per column. The second derivative jumps at z = 1, where it is set to 0.
 
     >>> from toprank import Queries
     >>> bound = SquaredHinge().on([1, 0, 0], Queries([0, 3]))
@@ -207,9 +207,9 @@ class SquaredHinge(_PairLoss):
 class Logistic(_PairLoss):
     """RankNet: φ(z) = log(1 + e^{−z}), z = s_i − s_j.
 
-    Args: as `Hinge`. Source: Burges et al. 2005. Weights: w_i·w_j. Cost O(pairs), with one exponential for
-    each document; queries whose scores span more than 299, document weights, and ``difference`` with hardly two labels
-    alike take one for each pair.
+    Args: as `Hinge`. Source: Burges et al. 2005. Weights: w_i·w_j. Cost O(pairs), with one exponential per document. It
+    takes one per pair for queries whose scores span more than 299, for document weights, and for ``difference`` with
+    almost distinct labels.
 
     >>> from toprank import Queries
     >>> bound = Logistic().on([1, 0], Queries([0, 2]))
@@ -223,10 +223,10 @@ class Logistic(_PairLoss):
 
 @dataclass(frozen=True)
 class Exponential(_PairLoss):
-    """RankBoost: φ(z) = e^{−z}, z = s_i − s_j; below z = −600 it goes on as its tangent, to stay finite.
+    """RankBoost: φ(z) = e^{−z}, z = s_i − s_j; below z = −600 it is continued by its tangent to stay finite.
 
-    Args: as `Hinge`. Source: Freund et al. 2003. Weights: w_i·w_j. Cost O(m) through sums over grades
-    (O(pairs) where some pair has z < −600); the curvature costs O(pairs) for each column it meets.
+    Args: as `Hinge`. Source: Freund et al. 2003. Weights: w_i·w_j. Cost O(m) through sums over grades (O(pairs) if some
+    pair has z < −600); products with the curvature cost O(pairs) per column.
 
     >>> from toprank import Queries
     >>> bound = Exponential().on([1, 0], Queries([0, 2]))

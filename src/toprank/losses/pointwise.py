@@ -1,6 +1,6 @@
-"""Pointwise losses: each document's score is compared with its own target.
+"""Pointwise losses, which compare each document's score with a target.
 
-loss_q = Σ_j w_j φ(s_j, t_j), with targets t as in `targets`
+    loss_q = Σ_j w_j φ(s_j, t_j), with targets t as in `targets`
 
 `per_document` divides a query's loss by its number of documents. Document weights multiply the document's term.
 """
@@ -24,16 +24,16 @@ from toprank.losses.labels import BoundTargets, Targeted, groups_of
 from toprank.losses.softmax import SoftmaxCurvature
 
 _SAME_GAIN = "DCG with the same gain: the optimum is"
-_MAX_POWER = 32.0  # scores of ±1e8 to this power are still far from overflow
+_MAX_POWER = 32.0  # scores of ±1e8 to this power do not overflow
 
 
 @dataclass(frozen=True)
 class _Pointwise(Targeted):
-    """A sum of φ(s, t) over documents."""
+    """Base class of sums of φ(s, t) over documents."""
 
     @abstractmethod
     def terms(self, scores: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """φ(s, t), dφ/ds and d²φ/ds² for each document."""
+        """Return φ(s, t), dφ/ds and d²φ/ds² for each document."""
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -59,8 +59,8 @@ class Squared(_Pointwise):
     """Least squares: Σ_j w_j (s_j − t_j)².
 
     Args:
-        gain: name, table or callable of the target t = G(y); None takes the labels themselves.
-        max_grade: largest grade there can be, for gains that need it (default: the largest label).
+        gain: name, table or callable of the target t = G(y); None uses the labels.
+        max_grade: largest possible grade, for gains that depend on it (default: the largest label).
         per_document: divide a query's loss by its number of documents.
 
     Source: Cossock & Zhang 2008 (7). Weights multiply terms. Cost O(m).
@@ -83,12 +83,13 @@ class Squared(_Pointwise):
 
 @dataclass(frozen=True)
 class ModifiedSquared(_Pointwise):
-    """Modified least squares: Σ_j w_j [(1 − t_j) max(0, s_j)² + t_j max(0, 1 − s_j)²], t = G(y)/G(max_grade) in [0, 1].
+    """Modified least squares: Σ_j w_j [(1 − t_j) max(0, s_j)² + t_j max(0, 1 − s_j)²], t = G(y)/G(max_grade) in [0,
+    1].
 
-    Scores below 0 of worthless documents, and above 1 of the most valuable, cost nothing.
+    Scores below 0 of documents with t = 0, and above 1 of documents with t = 1, have no loss.
 
-    Args: as `Squared`. Source: Cossock & Zhang 2008 (8). Weights multiply terms. Cost O(m). The second derivative
-    jumps at 0 and 1; there the curvature is that of the costly side.
+    Args: as `Squared`. Source: Cossock & Zhang 2008 (8). Weights multiply terms. Cost O(m). The second derivative jumps
+    at 0 and 1, where the larger value is used.
 
     >>> from toprank import Queries
     >>> bound = ModifiedSquared(gain="linear").on([0, 1], Queries([0, 2]))
@@ -112,8 +113,8 @@ class ModifiedSquared(_Pointwise):
 class PowerRegression(_Pointwise):
     """Power family φ0(s) − s·t with φ0(s) = |s|^p/p: Σ_j w_j (|s_j|^p/p − s_j t_j), t = G(y)/G(max_grade) in [0, 1].
 
-    The optimum is E[t|x]^{1/(p−1)}: the same order as E[t|x]. The value may be negative; its least possible value for
-    a document of target t is −(1 − 1/p)·t^{p/(p−1)}.
+    The optimum is E[t|x]^{1/(p−1)}, which has the same order as E[t|x]. The value may be negative; its minimum for a
+    document with target t is −(1 − 1/p)·t^{p/(p−1)}.
 
     Args:
         gain, max_grade, per_document: as `Squared`.
@@ -148,10 +149,9 @@ class PowerRegression(_Pointwise):
 class CrossEntropy(_Pointwise):
     """Logistic regression on probabilities: Σ_j w_j (log(1 + e^{s_j}) − t_j s_j), t = G(y)/G(max_grade) in [0, 1].
 
-    The targets may be any probabilities; with ``gain=None`` the labels themselves are. 1/(1 + e^{−s}) estimates them.
+    Targets may be any probabilities; with ``gain=None`` they are the labels. 1/(1 + e^{−s}) estimates them.
 
-    Args: as `Squared`. Weights multiply terms. Cost O(m). The least possible value for a document is the entropy of
-    its target.
+    Args: as `Squared`. Weights multiply terms. Cost O(m). The minimum for a document is the entropy of its target.
 
     >>> from toprank import Queries
     >>> bound = CrossEntropy(gain=None).on([0.5], Queries([0, 1]))
@@ -176,10 +176,10 @@ class CrossEntropy(_Pointwise):
 class QuerySquared(Targeted):
     """Query-shifted least squares: min over b of Σ_j w_j (s_j + b − t_j)².
 
-    Both sides are centered within the query (by the weighted mean), so only differences of scores count.
+    Scores and targets are centered within the query by the weighted mean, so only score differences count.
 
-    Args: as `Squared`. Source: Cossock & Zhang 2008 (10). Weights multiply terms, and so move the best shift b. Cost
-    O(m).
+    Args: as `Squared`. Source: Cossock & Zhang 2008 (10). Weights multiply terms, and thus affect the best shift b.
+    Cost O(m).
 
     >>> from toprank import Queries
     >>> bound = QuerySquared(gain="linear").on([0, 2], Queries([0, 2]))
@@ -198,7 +198,7 @@ class QuerySquared(Targeted):
 
 
 class CenteredBound(BoundLoss):
-    """factor · min over b of Σ_j w_j (s_j + b − t_j)² in each query; without `factors` they are 1."""
+    """factor · min over b of Σ_j w_j (s_j + b − t_j)² in each query; factors are 1 by default."""
 
     def __init__(
         self, targets: FloatArray, weights: FloatArray, judgments: Judgments, factors: FloatArray | None = None
@@ -206,7 +206,9 @@ class CenteredBound(BoundLoss):
         super().__init__(judgments)
         self.targets, self.weights, queries = targets, weights, self.queries
         masses = queries.sum(weights)
-        self.shares: FloatArray = weights / queries.broadcast(np.where(masses > 0, masses, 1.0))  # no weight, no loss
+        self.shares: FloatArray = weights / queries.broadcast(
+            np.where(masses > 0, masses, 1.0)
+        )  # queries without weight have no loss
         self.factors = np.ones(len(queries)) if factors is None else factors
         self.bends: FloatArray = 2.0 * self.factors * masses
 
@@ -214,7 +216,7 @@ class CenteredBound(BoundLoss):
     def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         shares, factors = self.shares[block.rows], self.factors[block.queries]
         residuals = scores - self.targets[block.rows]
-        # The first residual goes before the mean does: large scores that lie close together keep their digits.
+        # Subtract the first residual before the mean, which preserves digits of large, similar scores.
         residuals -= block.broadcast(residuals[block.offsets[:-1]])
         residuals -= block.broadcast(block.sum(shares * residuals))
         pulls = self.weights[block.rows] * residuals
@@ -286,7 +288,7 @@ class ImportanceWeightedSquared(Targeted):
         check_whole("top_k", self.top_k, 1)
 
     def importance(self, labels: npt.ArrayLike, queries: Queries) -> FloatArray:
-        """The weight w of each document under the scheme.
+        """Return the weight w of each document under the scheme.
 
         >>> loss = ImportanceWeightedSquared(scheme="frequency")
         >>> loss.importance([1, 0, 0, 0], Queries([0, 4])).round(3).tolist()
@@ -298,7 +300,7 @@ class ImportanceWeightedSquared(Targeted):
         queries, targets = judgments.queries, self.targets(judgments.labels, judgments.top_grade)
         high = targets > self.delta
         if self.scheme == "grade":
-            # The scale of the weights is that of the whole data, of which these may be a part.
+            # Scale weights by the whole data; these may be a part of it.
             every = self.targets(judgments.distinct_grades, judgments.top_grade)
             unit = every[every > self.delta].min() if (every > self.delta).any() else every.max()
             weights = np.maximum(targets, 0.0) / (max(unit, 0.0) or 1.0)
@@ -314,10 +316,10 @@ class ImportanceWeightedSquared(Targeted):
         return np.where(high, np.maximum(weights, 1.0), weights)
 
     def first_active(self, labels: npt.ArrayLike, queries: Queries, *, contrast: int = 10, seed: int = 0) -> Flags:
-        """The documents that refinement begins with: those of weight 1 and more, and some of the others.
+        """Return the initial active set of refinement: documents of weight 1 and more, and some others.
 
-        From each query `contrast` others are drawn at random. Without them the first fit sees good documents only and
-        scores everything high, so that nothing stays ignored.
+        From each query, `contrast` others are sampled at random. Without them the first fit would use relevant
+        documents only and give high scores to all documents, so that no document would stay inactive.
         """
         important = self.importance(labels, queries) >= 1.0
         lot = np.random.default_rng(seed).random(queries.n_documents)
@@ -328,11 +330,11 @@ class ImportanceWeightedSquared(Targeted):
         return important | (place < contrast)
 
     def now_active(self, active: npt.ArrayLike, scores: npt.ArrayLike) -> Flags:
-        """The active documents after a round: those so far, and the ignored ones whose score exceeds δ."""
+        """Return the active set after a round: it gains the inactive documents whose score exceeds δ."""
         return np.asarray(active, dtype=np.bool_) | (np.asarray(scores) > self.delta)
 
     def active_weights(self, labels: npt.ArrayLike, queries: Queries, active: npt.ArrayLike) -> FloatArray:
-        """Weights for least squares on the active documents: w, at least 1; the ignored have 0."""
+        """Return weights for least squares on the active set: w, at least 1; 0 for inactive documents."""
         return np.where(np.asarray(active, dtype=np.bool_), np.maximum(self.importance(labels, queries), 1.0), 0.0)
 
     @override
@@ -341,7 +343,7 @@ class ImportanceWeightedSquared(Targeted):
 
 
 def _grade_groups(targets: FloatArray, queries: Queries) -> tuple[FloatArray, FloatArray]:
-    """For each document, how many of its query have a higher target, and how many the same (itself included)."""
+    """Return for each document how many of its query have a higher target, and how many the same target."""
     order, group, starts = groups_of(-targets, queries)
     better, size = np.empty(len(targets)), np.empty(len(targets))
     better[order] = starts[group] - queries.broadcast(queries.offsets[:-1])
@@ -368,7 +370,9 @@ class _BoundImportance(BoundTargets):
         return block.sum(weights * residuals**2) + worst, curvature
 
     def _offenders(self, block: Block, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The largest penalty of each query, and for each document its factor in it (0 unless it attains it)."""
+        """Return the largest penalty of each query, and the factor of each document in it; 0 unless it attains the
+        maximum.
+        """
         held_down = self.held_down[block.rows]
         penalties = held_down * np.maximum(scores - self.delta, 0.0) ** 2
         worst: FloatArray = np.maximum.reduceat(penalties, block.offsets[:-1])

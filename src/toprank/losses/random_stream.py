@@ -1,7 +1,7 @@
-"""Random words for losses that draw: one for each query, from the seed, the draw and the query's id.
+"""Random numbers of losses: one word per query, from the seed, the draw and the id of the query.
 
-The kernels derive the numbers of a document from its query's word and its place in the query: the same bits on any
-number of threads, and whatever other queries there are.
+The kernels derive the numbers of a document from the word of its query and its index in the query, so they depend
+neither on the number of threads nor on other queries.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class RandomStream:
 
     seed: int
     hashes: npt.NDArray[np.uint64]
-    """A hash of each query's id."""
+    """Hash of each query's id."""
     draw: int = 0
 
     @classmethod
     def from_judgments(cls, judgments: Judgments, seed: int) -> Self:
-        """The words of the first draw; queries without ids go by their numbers."""
+        """Return the words of the first draw; queries without ids use their indices."""
         ids = np.arange(len(judgments.queries)) if judgments.query_ids is None else judgments.query_ids
         return cls(seed, id_hashes(ids))
 
     def resampled(self, draw: int) -> Self:
-        """The words of another draw."""
+        """Return the words of another draw."""
         return replace(self, draw=draw)
 
     @property
     def keys(self) -> npt.NDArray[np.uint64]:
-        """A word for each query, which the kernels mix: each of its bits changes every bit of the noise."""
+        """A word for each query; the kernels mix it so that each bit changes every bit of the noise."""
         word = np.random.SeedSequence([self.seed, self.draw]).generate_state(1, np.uint64)
         return self.hashes ^ word

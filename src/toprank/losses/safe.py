@@ -1,4 +1,4 @@
-"""DCG of smooth ranks with no reward for moving far from the former ranking: for labels that are estimates."""
+"""DCG of smooth ranks without reward for moving far from the logged ranking, for estimated labels."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from toprank.losses.smooth import SmoothMetricBound
 from toprank.metrics.conventions import Discount
 from toprank.metrics.graded import DCG
 
-_ROUNDING_WIDTH = 0.1  # of the edge, to either side
+_ROUNDING_WIDTH = 0.1  # relative width of the smooth clipping, on either side
 
 
 @dataclass(frozen=True)
 class SafeDCG(Loss):
-    """−Σ_j y_j·c_j, c_j = 1/log2(1 + r_j) of smooth ranks, where a document gains nothing beyond a band.
+    """−Σ_j y_j·c_j, c_j = 1/log2(1 + r_j) of smooth ranks, clipped so that gains outside a band do not count.
 
-    The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with
-    y_j < 0, down to e_j/within. So a document that already has `within` times more (or less) exposure than before is
-    pushed no further, however good or bad its label, and with within = 1 there is no reward for leaving the former
-    ranking. As long as every document keeps at least 1/within of its exposure, users keep at least 1/within of their
-    DCG, whatever they like. The loss itself pushes no document below that, but others that rise may. The edge of the
-    band is rounded over a tenth of it to either side. e_j is the document's weight times the mean of c over the ranks
-    of its query: without weights, documents are taken to have stood in random order.
+    The band is relative to the logged exposure e_j of each document: with y_j ≥ 0, c_j counts up to within·e_j; with
+    y_j < 0, down to e_j/within. A document whose exposure has already changed by the factor `within` has no gradient to
+    move further, whatever its label. With within = 1 there is no reward for leaving the logged ranking. As long as
+    every document keeps at least 1/within of its exposure, users keep at least 1/within of their DCG, whatever their
+    preferences. The loss itself pushes no document below that bound, but other documents that rise may. The clipping is
+    smoothed over a tenth of the bound on either side. e_j is the document's weight times the mean of c over the ranks
+    of its query; without weights, the logged order is taken as random.
 
     Args:
-        within: the largest ratio of new to former exposure, or of former to new, that is still rewarded; at least 1.
+        within: largest rewarded ratio of new and logged exposure, in either direction; at least 1.
         temperature: T of the smooth ranks r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T).
 
     Labels may be any real numbers. Cost: O(m²), memory O(m). Curvature: as that of `ApproxMetric`.
-    Consistency: none; the loss is cautious by design.
+    Consistency: none; the loss is conservative by design.
     Source: Gupta, Oosterhuis & de Rijke 2024, "Practical and robust safety guarantees for advanced counterfactual
-    learning to rank" (proximal ranking policy optimization), with smooth ranks in place of a stochastic policy.
+    learning to rank" (proximal ranking policy optimization), with smooth ranks instead of a stochastic policy.
 
     >>> from toprank import Queries
     >>> bound = SafeDCG(within=1.0).on([1, 0], Queries([0, 2]))
@@ -64,7 +64,7 @@ class SafeDCG(Loss):
 
 
 def mean_exposure(queries: Queries) -> FloatArray:
-    """Return for each query the mean of 1/log2(1 + rank) over its ranks.
+    """Return the mean of 1/log2(1 + rank) over the ranks of each query.
 
     >>> mean_exposure(Queries([0, 1])).tolist()
     [1.0]
@@ -82,7 +82,7 @@ class _BoundSafe(SmoothMetricBound):
     @override
     def _terms(self, rows: slice, above: FloatArray, extra: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         worth, end, (c, dc) = self.reads[rows], self.ends[rows], self.discount(1.0 + above)
-        # How far beyond the lower end of the rounding, from 0 to 1; at its middle, the edge, half of it counts.
+        # Position within the smoothed interval, from 0 to 1; at the bound, in its middle, the slope is one half.
         sign, width = np.where(worth >= 0, 1.0, -1.0), 2 * _ROUNDING_WIDTH * end
         room = np.divide(sign * (c - end), width, out=np.where(sign * (c - end) > 0, 1.0, -1.0), where=width > 0) + 0.5
         beyond = np.clip(room, 0.0, 1.0)

@@ -1,20 +1,23 @@
-"""Metrics made smooth: of smooth ranks (ApproxNDCG …), in expectation (SoftRank), of a relaxed sort (NeuralNDCG).
+"""Smooth approximations of metrics: by smooth ranks (ApproxNDCG …), in expectation (SoftRank), by a relaxed sort
+(NeuralNDCG).
 
-With p_jk = σ((s_k − s_j)/T), the degree to which k stands above j, the smooth rank of j is 1 + Σ_k p_jk, and every
-kind of metric is Σ_j read_j · (a function of the p_j·). The first pass over the pairs collects, for each document,
+With p_jk = σ((s_k − s_j)/T), the degree to which k precedes j, the smooth rank of j is 1 + Σ_k p_jk, and every kind of
+metric is Σ_j read_j · (a function of the p_j·). A first pass over the pairs computes for each document
 
-    above    Σ_k p_jk, the smooth rank less 1
+    above    Σ_k p_jk, the smooth rank minus 1
     extra    AP: Σ_{relevant k} p_jk, the relevant documents above;
-             ERR and RR: Π_k (1 − R_k·p_jk), the chance that the reader gets here
+             ERR and RR: Π_k (1 − R_k·p_jk), the probability that the user gets here
 
-and the second takes dL/dp_jk = rank_slope_j + extra_slope_j · (AP: relevant_k; ERR and RR: R_k/(1 − R_k·p_jk)) back to
-the scores. Since p_kj = 1 − p_jk, a pair pushes its two documents apart by p(1 − p)/T · (dL/dp_jk − dL/dp_kj).
+and a second pass propagates dL/dp_jk = rank_slope_j + extra_slope_j · (AP: relevant_k; ERR and RR: R_k/(1 − R_k·p_jk))
+to the scores. Since p_kj = 1 − p_jk, a pair contributes p(1 − p)/T · (dL/dp_jk − dL/dp_kj) to the gradient, with
+opposite signs.
 
-The curvature is the Laplacian of the pairs with weights p(1 − p)/T² · (|dL/dp_jk| + |dL/dp_kj|): since |σ''| ≤ σ', it
-bounds the curvature of the smooth ranks, with the metric taken as linear in them. For a convex discount (DCG, NDCG
-without a cut-off) the metric's own curvature is negative, so this bounds the Hessian.
+The curvature is the Laplacian of the pairs with weights p(1 − p)/T² · (|dL/dp_jk| + |dL/dp_kj|). Since |σ''| ≤ σ', it
+bounds the curvature of the smooth ranks, with the metric linearized in them. For a convex discount (DCG, NDCG without a
+cut-off) the metric's own curvature is negative, so it bounds the Hessian.
 
-p costs no exponential: with E = exp((s − max s)/T), p_jk = E_k/(E_j + E_k), unless the scores lie too far apart.
+p needs no exponential per pair: with E = exp((s − max s)/T), p_jk = E_k/(E_j + E_k), unless the scores are too far
+apart.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 _EXTRA = {"dcg": "NO_EXTRA", "ap": "HITS", "rr": "SURVIVAL", "err": "SURVIVAL"}
-"""What the first pass collects besides the ranks, by kind of metric, as the kernels' `Extra` names it."""
+"""The quantity that the first pass collects in addition to the ranks, by kind of metric, as the kernels' `Extra`
+names it.
+"""
 
 _TRAITS = Traits(convex=False, smooth=True, curvature="majorizer", cost="O(m²)")
 
@@ -60,24 +65,24 @@ class ApproxMetric(Loss):
 
     With p_jk = σ((s_k − s_j)/T) and c(r) = 1/F(r):
 
-    NDCG, DCG   Σ_j G_j·c(r_j), over the ideal DCG for NDCG; the loss for DCG is −Z
-    AP          1/N Σ_{j relevant} (1 + Σ_{k relevant} p_jk) / r_j
-    RR          Σ_{j relevant} 1/r_j · Π_{k relevant} (1 − p_jk)
-    ERR         Σ_j R_j/r_j · Π_k (1 − R_k·p_jk)
+        NDCG, DCG   Σ_j G_j·c(r_j), over the ideal DCG for NDCG; the loss for DCG is −Z
+        AP          1/N Σ_{j relevant} (1 + Σ_{k relevant} p_jk) / r_j
+        RR          Σ_{j relevant} 1/r_j · Π_{k relevant} (1 − p_jk)
+        ERR         Σ_j R_j/r_j · Π_k (1 − R_k·p_jk)
 
-    As T → 0 the ranks become whole, and the loss becomes that of the metric (tied documents share their mean rank). A
-    cut-off @k multiplies c by a smooth step that falls from 1 at rank k to 0 at rank k + 1. Discounts given as
-    tables or callables, and LETOR's, are interpolated between whole ranks (monotone cubic).
+    As T → 0 the ranks become integers, and the loss becomes that of the metric (tied documents share their mean rank).
+    A cut-off @k multiplies c by a smooth step from 1 at rank k to 0 at rank k + 1. Discounts given as tables or
+    callables, and that of LETOR, are interpolated between ranks (monotone cubic).
 
     Args:
         metric: NDCG, DCG, AP (``map``), RR (``mrr``) or ERR, with options as `toprank.metrics.parse` reads them.
         temperature: T.
         gain: gain of NDCG and DCG, unless the metric names its own.
 
-    Queries whose documents all look alike to the metric (equal gains, none or all relevant) contribute nothing.
-    Weights: a document's weight multiplies its own term of the sum, never the ranks or the normalizer.
-    Curvature: that of the smooth ranks, bounded, with the metric taken as linear in them (see the module); for NDCG
-    and DCG with a convex discount and no cut-off it bounds the Hessian from above.
+    Queries whose labels do not affect the metric (equal gains, none or all relevant) contribute nothing.
+    Weights: a document's weight multiplies its own term of the sum, not the ranks or the normalizer.
+    Curvature: bound of that of the smooth ranks, with the metric linearized in them (see the module); for NDCG and DCG
+    with a convex discount and no cut-off it bounds the Hessian from above.
     Cost: O(m²), memory O(m).
     Consistency: none known; the loss is not convex.
     Source: Qin, Liu & Li 2010, "A general approximation framework for direct optimization of IR measures".
@@ -95,7 +100,7 @@ class ApproxMetric(Loss):
     gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
 
     def __post_init__(self) -> None:
-        readable(self.metric, self, "needs a metric that can be written in smooth ranks")
+        readable(self.metric, self, "needs a metric that is a function of ranks")
         _check(self)
 
     @override
@@ -108,11 +113,11 @@ class ApproxNDCG(Loss):
     """ApproxNDCG: 1 − Σ_j G_j / log2(1 + r_j) / ideal DCG, r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T).
 
     Args:
-        temperature: T; smaller is closer to NDCG and harder to descend.
+        temperature: T; smaller values are closer to NDCG but harder to optimize.
         k: cut-off of NDCG@k (a smooth step, see `ApproxMetric`); None: the whole list.
         gain: a name, a table or a callable.
 
-    Everything else as in `ApproxMetric`, of which this is a case.
+    It is a special case of `ApproxMetric`.
 
     >>> from toprank import Queries
     >>> round(ApproxNDCG().on([1, 0], Queries([0, 2])).at([9.0, 0.0]).value, 9)
@@ -137,14 +142,14 @@ class ApproxNDCG(Loss):
 class ApproxMRR(Loss):
     """ApproxMRR: 1 − Σ_{j relevant} 1/r_j · Π_{k relevant} σ((s_j − s_k)/T), r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T).
 
-    The product leaves the first relevant document alone, so that the loss tends to 1 − RR however many are relevant.
+    The product selects the first relevant document, so the loss tends to 1 − RR for any number of relevant documents.
 
     Args:
         temperature: T.
         k: cut-off (a smooth step, see `ApproxMetric`); None: the whole list.
-        rel: grades of at least this much are relevant.
+        rel: smallest relevant grade.
 
-    Everything else as in `ApproxMetric`, of which this is a case.
+    It is a special case of `ApproxMetric`.
     """
 
     traits: ClassVar[Traits] = _TRAITS
@@ -163,7 +168,7 @@ class ApproxMRR(Loss):
 
 
 def _check(loss: Any, width: str = "temperature") -> None:
-    """Check the hyper-parameters that these losses share, as far as one has them."""
+    """Check hyper-parameters that these losses share."""
     name, own = type(loss).__name__, vars(loss)
     check_number(f"{name}'s {width}", own[width], above=0)
     if own.get("k") is not None:
@@ -192,11 +197,11 @@ class SmoothDiscount:
             self.curve = PchipInterpolator(np.arange(1.0, longest + 2.0), discount.weights(longest + 1))
 
     def __call__(self, rank: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The values of c and dc/dr at real ranks of at least 1."""
+        """Return c and dc/dr at real ranks of at least 1."""
         value, slope = self._uncut(rank)
         if self.cut is None:
             return value, slope
-        t = np.clip(rank - self.cut, 0.0, 1.0)  # the step falls between the ranks k and k + 1, and is flat outside
+        t = np.clip(rank - self.cut, 0.0, 1.0)  # the step is flat outside of ranks k to k + 1
         step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)
         return value * step, slope * step + value * fall
 
@@ -212,7 +217,7 @@ class SmoothDiscount:
 
 @dataclass(frozen=True)
 class SmoothRankCurvature(Curvature):
-    """The Laplacian of the smooth ranks; its weights are computed with each product."""
+    """The Laplacian of the smooth ranks, whose weights are computed with each product."""
 
     pairs: tuple[FloatArray, IntArray, FloatArray, int, FloatArray, FloatArray]
     squared_scale: float
@@ -254,7 +259,7 @@ class SmoothMetricBound(BoundLoss):
         return losses, SmoothRankCurvature(pairs, self.temperature**-2, diagonal / self.temperature**2)
 
     def _terms(self, rows: slice, above: FloatArray, extra: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Each document's term of Z, and −d/d(above) and the slope of `push` that belongs to `extra`."""
+        """Return each document's term of Z, −d/d(above), and the slope of `push` with respect to `extra`."""
         worth, (c, dc) = self.worth[rows], self.discount(1.0 + above)
         if self.kind == "dcg":
             return worth * c, -worth * dc, np.zeros_like(c)
@@ -266,26 +271,26 @@ class SmoothMetricBound(BoundLoss):
 
 @dataclass(frozen=True)
 class SoftRank(Loss):
-    """SoftRank: 1 − E[NDCG] when document j scores N(s_j, noise²), independently; ranks by pairwise contests.
+    """SoftRank: 1 − E[NDCG] with independent scores N(s_j, noise²); ranks come from pairwise contests.
 
-    Document i beats j with probability π_ij = Φ((s_i − s_j)/(√2·noise)). Taking these contests as independent, the rank
-    of j is 1 plus a Poisson-binomial count of those who beat it, whose distribution p_j(r) a recursion builds by adding
-    one competitor at a time. The loss is 1 − Σ_j G_j Σ_r p_j(r)/log2(1 + r) / ideal DCG, and tends to 1 − NDCG as the
+    Document i beats j with probability π_ij = Φ((s_i − s_j)/(√2·noise)). If these contests are treated as independent,
+    the rank of j is 1 plus a Poisson-binomial number of winners over j, whose distribution p_j(r) is computed by a
+    recursion over competitors. The loss is 1 − Σ_j G_j Σ_r p_j(r)/log2(1 + r) / ideal DCG, and tends to 1 − NDCG as the
     noise goes to 0.
 
     Args:
         noise: standard deviation of a score.
         k: cut-off of NDCG@k; None: the whole list.
         gain: a name, a table or a callable.
-        max_documents: queries longer than this are refused.
+        max_documents: longest query allowed.
 
     Queries of equal gains contribute nothing.
-    Weights: a document's weight multiplies its own term of the sum, never the ideal.
-    Curvature: a diagonal that bounds the curvature of the contests, with the metric taken as linear in π. With
-    u = (s_i − s_j)/(2·noise), |d²π/du²| ≤ (1 + u²)·dπ/du; the Laplacian of the pairs with these weights is at most
-    twice its diagonal.
-    Cost: O(m³) time and O(m²) memory a query, O(m²·k) and O(m·k) with a cut-off: the recursion runs once for each
-    document with a gain, forwards and back.
+    Weights: a document's weight multiplies its own term of the sum, not the ideal.
+    Curvature: a diagonal that bounds the curvature of the contests, with the metric linearized in π. With u = (s_i −
+    s_j)/(2·noise), |d²π/du²| ≤ (1 + u²)·dπ/du; the Laplacian of the pairs with these weights is at most twice its
+    diagonal.
+    Cost: O(m³) time and O(m²) memory per query, O(m²·k) and O(m·k) with a cut-off: the recursion runs once forward and
+    once backward for each document with a gain.
     Consistency: none known; the loss is not convex.
     Source: Taylor, Guiver, Robertson & Minka 2008, "SoftRank: optimizing non-smooth rank metrics".
 
@@ -313,25 +318,26 @@ class SoftRank(Loss):
 
 @dataclass(frozen=True)
 class NeuralNDCG(Loss):
-    """NeuralNDCG: 1 − Σ_r (X·G)_r / log2(1 + r) / ideal DCG, X a relaxed permutation matrix that sorts the scores.
+    """NeuralNDCG: 1 − Σ_r (X·G)_r / log2(1 + r) / ideal DCG, with a relaxed permutation matrix X that sorts the
+    scores.
 
     NeuralSort gives the rows P_r = softmax_j(((m + 1 − 2r)·s_j − Σ_k |s_j − s_k|)/T), r = 1 … m, which sum to 1 and
-    tend to the sorting permutation as T → 0. Sinkhorn scaling then divides by the sums of columns and of rows in turn,
-    so that no document counts more than once. The gradient goes through every step of the scaling. Where scores are
-    tied |s_j − s_k| has a kink, and the gradient is the mean of those on its two sides.
+    tend to the sorting permutation as T → 0. Sinkhorn scaling then divides alternately by the sums of columns and rows,
+    so that no document counts more than once. The gradient is computed through all steps of the scaling. At tied scores
+    |s_j − s_k| has a kink, where the gradient is the mean of both sides.
 
     Args:
         temperature: T.
         k: cut-off of NDCG@k; None: the whole list.
         gain: a name, a table or a callable.
-        iterations: rounds of Sinkhorn scaling, fewer where it has converged to rounding; 0: the bare NeuralSort.
-        max_documents: queries longer than this are refused.
+        iterations: maximum rounds of Sinkhorn scaling; 0 gives plain NeuralSort.
+        max_documents: longest query allowed.
 
     Queries of equal gains contribute nothing.
-    Weights: a document's weight multiplies its own term of the sum, never the sorting or the ideal.
-    Curvature: a diagonal of the size of the softmaxes' own curvature, Σ_r P_rj·|dL/dP_rj − mean|·(1 + b_rj²)/T² with
-    b_rj = T·dlogit_rj/ds_j; a scale for steps, not a proven bound.
-    Cost: O(iterations·m²) time and O(m²) memory a query.
+    Weights: a document's weight multiplies its own term of the sum, not the sorting or the ideal.
+    Curvature: a diagonal of the scale of the softmaxes' curvature, Σ_r P_rj·|dL/dP_rj − mean|·(1 + b_rj²)/T² with b_rj
+    = T·dlogit_rj/ds_j; a heuristic step size, not a proven bound.
+    Cost: O(iterations·m²) time and O(m²) memory per query.
     Consistency: none known; the loss is not convex.
     Source: Pobrotyn & Białobrzeski 2021, "NeuralNDCG"; Grover et al. 2019, "Stochastic optimization of sorting networks
     via continuous relaxations".
@@ -364,7 +370,7 @@ class NeuralNDCG(Loss):
 
 
 class _SoftNDCG(BoundLoss):
-    """1 − a soft NDCG of the scores over `width`; the kernel gives it with its slopes and bends."""
+    """1 − a soft NDCG of the scores over `width`; the kernel computes it with its first and second derivatives."""
 
     def __init__(
         self, loss: SoftRank | NeuralNDCG, judgments: Judgments, width: float, kernel: Callable[..., None], *more: int

@@ -1,16 +1,16 @@
 """Losses that compare a target distribution over documents with softmax(s).
 
-All of them read Σ_j t_j (−s_j + log Σ_k e^{s_k}) and differ in the targets t alone, which depend on the labels and are
-computed once. With T = Σ_j t_j and p = softmax(s), the gradient is T·p − t and the Hessian T·(diag(p) − p pᵀ).
+All of them have the form Σ_j t_j (−s_j + log Σ_k e^{s_k}) and differ only in the targets t, which depend on the labels
+and are computed once. With T = Σ_j t_j and p = softmax(s), the gradient is T·p − t and the Hessian T·(diag(p) − p pᵀ).
 
-ListNet beyond the first place compares two Plackett–Luce distributions of the first k documents. A choice of k
-documents in order costs Σ_i (−s_{j_i} + log Σ_{not chosen before i} e^s). So the expectation needs no sum over all
-choices of k: it is the expected cost of one step, summed over the *prefixes* A (ordered choices of fewer than k
-documents), each with its probability P(A) under the target:
+ListNet with k > 1 compares two Plackett–Luce distributions of the first k documents. A choice of k documents in order
+has the loss Σ_i (−s_{j_i} + log Σ_{not chosen before i} e^s). Its expectation needs no sum over all choices of k. It is
+the expected loss of one step, summed over the *prefixes* A (ordered choices of fewer than k documents), each with its
+probability P(A) under the target:
 
     Σ_A P(A)·log Σ_{j ∉ A} e^{s_j} − Σ_j P(j among the first k)·s_j.
 
-About m^(k−1) prefixes instead of m^k choices, visited one after the other and never stored.
+There are about m^(k−1) prefixes instead of m^k choices. They are enumerated and never stored.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from toprank.losses.labels import check_gain
 from toprank.metrics.conventions import Gain
 
 PSI = ("linear", "exponential")
-MAX_PREFIXES = 1_000_000  # in one query: 65 to 110 ns each when measured, so about 0.1 s for each evaluation
+MAX_PREFIXES = 1_000_000  # per query; about 0.1 s for each evaluation
 
 
 def check_psi(psi: str) -> None:
-    """Refuse an unknown ψ."""
+    """Raise an error for an unknown ψ."""
     if psi not in PSI:
         raise UnknownNameError("psi", psi, PSI)
 
 
 def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:
-    """Return ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
+    """Return ψ of each label: α·y, or α·(2^y − 1) for labels of at least 0."""
     with np.errstate(over="ignore"):
         wanted = alpha * judgments.checked_gains(None if psi == "linear" else "exponential", loss)
     if not np.isfinite(wanted).all():
@@ -55,7 +55,7 @@ def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> Fl
 
 
 def count_prefixes(m: int, top_k: int | None) -> int:
-    """Ordered choices of fewer than k of m documents; the last document needs no choice.
+    """Return the number of ordered choices of fewer than k of m documents; the last document is not counted.
 
     >>> count_prefixes(100, 2), count_prefixes(100, 3), count_prefixes(5, None)
     (101, 10001, 86)
@@ -68,12 +68,12 @@ def count_prefixes(m: int, top_k: int | None) -> int:
 
 
 def _steps(m: int, top_k: int | None) -> int:
-    """Number of real choices: k, but the last of m documents is left without one."""
+    """Return the number of nontrivial choices: k, or less for short queries."""
     return m - 1 if top_k is None else min(top_k, m - 1)
 
 
 class TopKBound(BoundLoss):
-    """ListNet for the first `top_k` documents (None: all) with the target strengths ψ(y).
+    """ListNet for the first `top_k` documents (None: all) with target strengths ψ(y).
 
     A document's weight multiplies the step in which it is chosen.
     """
@@ -84,7 +84,7 @@ class TopKBound(BoundLoss):
         _refuse_long_lists(queries.sizes, top_k)
         self.psi, self.weights = psi, judgments.weights
         self.top_k = int(queries.sizes.max()) if top_k is None else top_k
-        # At s = ψ the model's expected choices are the target's: P(j among the first k).
+        # At s = ψ model and target have the same expected choices, P(j among the first k).
         chosen, whole = np.empty(n), self.slice(0, len(queries))
         of_labels, everywhere = (psi, np.ones(n), np.zeros(n)), np.ones(len(queries))
         spare = np.empty(len(queries)), chosen, np.empty(n)
@@ -98,14 +98,16 @@ class TopKBound(BoundLoss):
         return losses, _TopKCurvature(self, block, scores.copy()) if requested.curvature else None
 
     def moments(self, block: Block, scores: FloatArray, targets: FloatArray, *filled: FloatArray) -> None:
-        """Fill losses, gradient and what the curvature's diagonal subtracts; see `native/listnet_topk.c`."""
+        """Compute losses, gradient, and the part that the diagonal of the curvature subtracts; see
+        `native/listnet_topk.c`.
+        """
         of_labels = self.psi[block.rows], self.weights[block.rows], targets[block.rows]
         kernels.top_k_moments(scores, *of_labels, block.scale, self.top_k, block.offsets, *filled)
 
 
 @dataclass(frozen=True)
 class _TopKCurvature(Curvature):
-    """Σ_A P(A)·(diag(q) − q qᵀ) with q the softmax outside A; the prefixes A are visited anew for each product."""
+    """Σ_A P(A)·(diag(q) − q qᵀ) with q the softmax outside A; each product enumerates the prefixes A again."""
 
     bound: TopKBound
     block: Block
@@ -121,7 +123,7 @@ class _TopKCurvature(Curvature):
         once, twice = np.empty(len(self.scores)), np.empty(len(self.scores))
         losses, nothing = np.empty(self.block.n_queries), np.zeros_like(self.bound.targets)
         self.bound.moments(self.block, self.scores, nothing, losses, once, twice)
-        return np.maximum(once - twice, 0.0)  # Σ q(1 − q) ≥ 0, but for rounding where q is near 1
+        return np.maximum(once - twice, 0.0)  # Σ q(1 − q) ≥ 0 up to rounding
 
 
 def _refuse_long_lists(sizes: IntArray, top_k: int | None) -> None:
@@ -131,14 +133,14 @@ def _refuse_long_lists(sizes: IntArray, top_k: int | None) -> None:
         return
     feasible = max(k for k in range(1, 4) if count_prefixes(m, k) <= MAX_PREFIXES)
     raise DataError(
-        f"ListNet with top_k={top_k} would visit {_rounded(prefixes)} ordered choices for query number {longest} "
+        f"ListNet with top_k={top_k} would enumerate {_rounded(prefixes)} ordered choices for query number {longest} "
         f"(from 0) with its {m:,} documents; at most {MAX_PREFIXES:,} are allowed. "
-        f"Choose top_k={feasible}, or cut the lists."
+        f"Choose top_k={feasible}, or shorten the lists."
     )
 
 
 def _rounded(count: int) -> str:
-    # By the logarithm: Python refuses to write out a number of more than 4,300 digits.
+    # Use the logarithm, because Python does not format numbers of more than 4,300 digits.
     return f"{count:,}" if count < 10**15 else f"about 10^{math.floor(math.log10(count))}"
 
 
@@ -148,16 +150,16 @@ class ListNet(Loss):
 
     For k = 1 this is −Σ_j softmax(ψ(y))_j · log softmax(s)_j. For larger k the distributions are over the ordered
     choices of the first k documents, P(j_1 … j_k) = Π_i e^{s_{j_i}} / Σ_{documents not yet chosen} e^s, and for
-    ``top_k=None`` over whole permutations. A list of equal labels is a statement too: it asks for equal scores.
+    ``top_k=None`` over whole permutations. A list of equal labels contributes as well: its target is equal scores.
 
     Args:
         alpha: sharpness of the target, > 0; usually chosen from 0.1, 0.3, 0.5, 0.7, 1, 2, 5, 10.
         psi: ``linear`` ψ(y) = α·y, or ``exponential`` ψ(y) = α·(2^y − 1).
-        top_k: 1, another whole number, or None for whole permutations.
+        top_k: 1, another integer, or None for whole permutations.
 
-    Weights: a document's weight multiplies the term in which it is the one chosen, never a normalizing sum.
-    Cost: O(m) for k = 1; otherwise every ordered choice of fewer than k documents is visited, about m^(k−1), and a
-    query with more than `toprank.losses.softmax.MAX_PREFIXES` of them is refused.
+    Weights: a document's weight multiplies the term in which it is chosen, not the normalizing sums.
+    Cost: O(m) for k = 1. Otherwise all ordered choices of fewer than k documents are enumerated, about m^(k−1); a query
+    may have at most `toprank.losses.softmax.MAX_PREFIXES` of them.
     Consistency: the minimizer for k = 1 orders by E[softmax(ψ(y))_j | X], which is no E[G(y_j) | X].
     Source: Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach".
 
@@ -191,15 +193,16 @@ class ListNet(Loss):
 
 @dataclass(frozen=True)
 class Multicategory(Loss):
-    """The reduction of ranking to multi-category classification: Σ_j t_j (−s_j + log Σ_k e^{s_k}), t = G(y).
+    """Weighted softmax: the reduction of ranking to multi-category classification, Σ_j t_j (−s_j + log Σ_k e^{s_k}),
+    t = G(y).
 
-    The weights t are not normalized, so a query with much to gain counts more than one with little, and one with
-    nothing relevant does not count. With a single t = 1 it is softmax classification.
+    The weights t are not normalized, so a query with large total gain counts more, and a query without relevant
+    documents contributes nothing. With a single t = 1 it is softmax classification.
 
     Args:
-        gain: a name (``exponential``, ``linear`` …), a table with the gain of each grade, or a callable; None takes the
-            labels themselves, which may then be negative (estimates of gains). Where a query's sum is, the loss is not
-            convex; boosting divides by the curvature of the other queries.
+        gain: a name (``exponential``, ``linear`` …), a table with the gain of each grade, or a callable. None uses the
+            labels, which may then be negative (estimated gains). The loss is not convex if their sum over a query is
+            negative; boosting then uses the curvature of the other queries.
 
     Weights: a document's weight multiplies its t.
     Cost: O(m).
@@ -227,18 +230,18 @@ class Multicategory(Loss):
 class XENDCG(Loss):
     """XE-NDCG: cross entropy between t_j = (2^{y_j} − γ_j) / Σ_k (2^{y_k} − γ_k) and softmax(s).
 
-    The γ_j are drawn uniformly from [0, 1] once, when the loss is bound: by the seed and the document's row. The
-    result therefore depends on the order of rows and queries, and only its distribution does not; a number for
-    `gamma` (0.5 is the expectation of the draw) gives a loss without chance.
+    The γ_j are sampled uniformly from [0, 1] once, when the loss is bound, by the seed and the document's row. The
+    result thus depends on the order of rows and queries, but its distribution does not. A number for `gamma` (0.5 is
+    the mean) makes the loss deterministic.
 
     Args:
         gamma: ``uniform``, or a number in [0, 1] for all documents.
-        seed: seed of the draw.
+        seed: seed of the sample.
 
     Weights: a document's weight multiplies its t, after the normalization.
     Cost: O(m).
-    Consistency: the minimizer orders by E[t_j | X]. The paper shows a convex bound on NDCG and consistency with it
-    under conditions of its own; no trait claims it here, since we have not checked it.
+    Consistency: the minimizer orders by E[t_j | X]. The paper proves a convex bound on NDCG and consistency under
+    conditions; the traits do not declare it.
     Source: Bruch 2021, "An alternative cross entropy loss for learning-to-rank".
 
     >>> from toprank import Queries
@@ -261,10 +264,10 @@ class XENDCG(Loss):
     def bind(self, judgments: Judgments) -> BoundLoss:
         gains, queries = judgments.checked_gains("exponential", self), judgments.queries
         gamma = np.random.default_rng(self.seed).random(len(gains)) if self.gamma == "uniform" else float(self.gamma)
-        # 2^y − γ = (2^y − 1) + (1 − γ): exact where γ is near 1 and y is 0.
+        # Compute 2^y − γ as (2^y − 1) + (1 − γ), which is exact for γ near 1 and y = 0.
         targets = gains + (1 - gamma)
         totals = queries.sum(targets)
-        # Only γ = 1 and a query without a relevant document give a total of zero; such a query says nothing.
+        # With γ = 1, queries without relevant documents have a total of zero and contribute nothing.
         targets /= queries.broadcast(np.where(totals > 0, totals, 1.0))
         return SoftmaxBound(targets, judgments)
 
@@ -277,13 +280,13 @@ WeightedSoftmax = Multicategory
 class CalibratedSoftmax(Loss):
     """Softmax with an anchor: Σ_j t_j (−s_j + log Z) + a·log Z, Z = 1 + Σ_k e^{s_k}, t = G(y).
 
-    The anchor is one more document of each query, with the score 0 and the target a. It fixes the scale that other
-    softmax losses leave open: at the minimum a·e^{s_j} is the expected gain, so scores compare between queries, and a
-    query with nothing relevant says that all its scores should fall.
+    The anchor is an additional document of each query with the score 0 and the target a. It fixes the scale, which
+    other softmax losses leave undetermined: at the minimum a·e^{s_j} is the expected gain. Scores are therefore
+    comparable between queries, and a query without relevant documents lowers all its scores.
 
     Args:
-        anchor: the target a of the score 0, > 0: the gain that a document of score 0 is expected to have.
-        gain: as in `Multicategory`; None takes the labels themselves.
+        anchor: target a of the score 0, > 0: the expected gain of a document with score 0.
+        gain: as in `Multicategory`; None uses the labels.
 
     Weights: a document's weight multiplies its t.
     Cost: O(m).
@@ -313,7 +316,7 @@ class CalibratedSoftmax(Loss):
 
 
 class _AnchoredBound(BoundLoss):
-    """`SoftmaxBound` with one more document in each query, of score 0 and target `anchor`."""
+    """`SoftmaxBound` with an additional document in each query, of score 0 and target `anchor`."""
 
     def __init__(self, targets: FloatArray, anchor: float, judgments: Judgments) -> None:
         super().__init__(judgments)
@@ -337,7 +340,7 @@ class _AnchoredBound(BoundLoss):
 
 
 class SoftmaxBound(BoundLoss):
-    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t, each multiplied by its document's weight."""
+    """Σ_j t_j (−s_j + log Σ_k e^{s_k}) for given targets t, multiplied by document weights."""
 
     def __init__(self, targets: FloatArray, judgments: Judgments) -> None:
         super().__init__(judgments)
@@ -357,7 +360,7 @@ class SoftmaxBound(BoundLoss):
 
 @dataclass(frozen=True)
 class SoftmaxCurvature(Curvature):
-    """c·(diag(p) − p pᵀ) in each query, p summing to at most 1; the diagonal leaves out what bends down (c < 0)."""
+    """c·(diag(p) − p pᵀ) in each query, p summing to at most 1; the diagonal omits negative parts (c < 0)."""
 
     probabilities: FloatArray
     masses: FloatArray
@@ -369,5 +372,5 @@ class SoftmaxCurvature(Curvature):
     @override
     def diagonal(self) -> FloatArray:
         p = self.probabilities
-        masses = np.maximum(self.masses, 0.0)  # negative gains bend down, and boosting divides by the diagonal
+        masses = np.maximum(self.masses, 0.0)  # boosting divides by the diagonal, which must not be negative
         return np.repeat(masses, np.diff(self.offsets)) * p * (1 - p)

@@ -1,15 +1,14 @@
-"""Losses that learn from a teacher, another ranker that is larger, slower or sees more (distillation).
+"""Losses that learn from a teacher, a ranker that is larger, slower or has more features (distillation).
 
-They read the teacher's scores t and no labels, so they also learn from queries that nobody judged. `Mix` combines one
-with a loss on labels.
+They use the teacher's scores t and no labels, so they can also learn from unjudged queries. `Mix` combines one with a
+loss on labels.
 
-Each is the gap between a convex function of the scores and its tangent at the teacher's: D(s, t) = F(s) − F(t) −
-∇F(t)·(s − t), with F the variance within a query (`MarginMSE`), the sum of log(1 + e^{−(s_i − s_j)}) over all pairs
-(`SoftLogistic`, which leaves out what does not depend on s), or log Σ e^s (`SoftmaxKL`). F alone decides the cost: O(m)
-for two of them.
+Each is the Bregman divergence of a convex function F of the scores, D(s, t) = F(s) − F(t) − ∇F(t)·(s − t). F is the
+variance within a query (`MarginMSE`), the sum of log(1 + e^{−(s_i − s_j)}) over all pairs (`SoftLogistic`, without
+terms that do not depend on s), or log Σ e^s (`SoftmaxKL`).
 
-The minimum of `MarginMSE` and of `SoftmaxKL`, at any temperature τ, is at s = t. `SoftLogistic` takes its tangent at
-t/τ, so its minimum is at s = t/τ. Any constant may be added to the scores of a query.
+`MarginMSE` and `SoftmaxKL`, at any temperature τ, are minimal at s = t. `SoftLogistic` uses the tangent at t/τ and is
+minimal at s = t/τ. All are invariant to a constant added to the scores of a query.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from toprank.losses.softmax import SoftmaxBound
 
 
 def teacher_of(judgments: Judgments, loss: Loss) -> FloatArray:
-    """The teacher's scores; refused if there are none."""
+    """Return the teacher's scores; raise an error if there are none."""
     if judgments.teacher is None:
         raise DataError(
-            f"{type(loss).__name__} learns from a teacher's scores, and the data hold none;",
+            f"{type(loss).__name__} learns from a teacher's scores, but the data have none;",
             remedy=Remedy(
-                "give them: RankingData(…, teacher=scores), or data.replace(teacher=scores).",
+                "pass them: RankingData(…, teacher=scores), or data.replace(teacher=scores).",
                 "name their column by {teacher}.",
                 teacher=...,
             ),
@@ -46,15 +45,15 @@ def teacher_of(judgments: Judgments, loss: Loss) -> FloatArray:
 
 @dataclass(frozen=True)
 class MarginMSE(Loss):
-    """MarginMSE: mean over all pairs of documents of ((s_i − s_j) − (t_i − t_j))², t the teacher's scores.
+    """MarginMSE: mean over all pairs of documents of ((s_i − s_j) − (t_i − t_j))², with the teacher's scores t.
 
-    It asks for the teacher's margins themselves, so the scores get the teacher's scale.
+    It fits the teacher's margins, so the scores get the teacher's scale.
 
-    Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
-    Cost: O(m): the mean over pairs is twice a variance.
-    Consistency: the minimizer is E[t | X], up to a constant for each query: as good an order as the teacher's mean.
+    Weights: a pair's term is multiplied by w_i·w_j; the number of pairs does not change.
+    Cost: O(m), because the mean over pairs is twice a variance.
+    Consistency: the minimizer is E[t | X], up to a constant for each query.
     Source: Hofstätter et al. 2020, "Improving efficient neural ranking models with cross-architecture knowledge
-    distillation"; there over pairs of a relevant and a sampled document, here over all.
+    distillation", which uses pairs of a relevant and a sampled document instead of all pairs.
 
     >>> from toprank import Queries
     >>> bound = MarginMSE().on([0, 0], Queries([0, 2]), teacher=[3.0, 1.0])   # the labels are not read
@@ -66,7 +65,7 @@ class MarginMSE(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        # Σ_{i<j} w_i w_j (d_i − d_j)² = W Σ w (d − d̄)², of m(m − 1)/2 pairs; a document alone has none.
+        # Σ_{i<j} w_i w_j (d_i − d_j)² = W Σ w (d − d̄)², of m(m − 1)/2 pairs; a single document has none.
         weights, queries = judgments.weights, judgments.queries
         factors = 2.0 * queries.sum(weights) / np.maximum(queries.sizes * (queries.sizes - 1), 1)
         return CenteredBound(teacher_of(judgments, self), weights, judgments, factors)
@@ -77,10 +76,10 @@ class SoftLogistic(Loss):
     """RankNet with soft targets: mean over all pairs of the cross entropy between σ((t_i − t_j)/τ) and σ(s_i − s_j).
 
     Args:
-        temperature: τ > 0. The larger, the nearer the targets are to ½. Pairs that the teacher scores alike should be
-            scored alike.
+        temperature: τ > 0. Larger values move the targets toward ½. Pairs with equal teacher's scores have the target
+            ½.
 
-    Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
+    Weights: a pair's term is multiplied by w_i·w_j; the number of pairs does not change.
     Cost: O(pairs), as `Logistic`.
     Consistency: with a given teacher the minimizer is s = t/τ, up to a constant for each query.
     Source: Burges et al. 2005, "Learning to rank using gradient descent", whose targets are probabilities.
@@ -104,13 +103,13 @@ class SoftLogistic(Loss):
 
 
 class _BoundSoftPairs(BoundLoss):
-    """F(s) − ∇F(t)·s, F the mean of log(1 + e^{−(s_i − s_j)}) over all pairs, i the one that the teacher prefers."""
+    """F(s) − ∇F(t)·s, F the mean of log(1 + e^{−(s_i − s_j)}) over all pairs in which the teacher prefers i."""
 
     def __init__(self, targets: FloatArray, judgments: Judgments) -> None:
         super().__init__(judgments)
         best_last = np.lexsort((targets, self.queries.document_query))
         places = np.empty(len(targets))
-        places[best_last] = np.arange(len(targets))  # labels that differ: every pair counts
+        places[best_last] = np.arange(len(targets))  # distinct labels, so that every pair counts
         self.pairs = Logistic().bind(replace(judgments, labels=places, grades=None))
         self.slopes = np.empty(len(targets))
 
@@ -125,19 +124,19 @@ class _BoundSoftPairs(BoundLoss):
         losses, curvature = self.pairs.evaluate_block(block, scores, grad, requested)
         slopes = self.slopes[block.rows]
         grad -= block.broadcast(block.scale) * slopes
-        # The slopes of a query sum to zero, so its first score may be taken off all: less is lost to rounding.
+        # Subtract the first score, which reduces rounding; the slopes of a query sum to zero.
         return losses - block.sum(slopes * (scores - block.broadcast(scores[block.offsets[:-1]]))), curvature
 
 
 @dataclass(frozen=True)
 class SoftmaxKL(Loss):
-    """τ²·KL(softmax(t/τ) ‖ softmax(s/τ)): how far the chances of the first place are from the teacher's.
+    """τ²·KL(softmax(t/τ) ‖ softmax(s/τ)): divergence of the top-one probabilities from the teacher's.
 
     Args:
-        temperature: τ > 0. The larger, the more the teacher's differences among the lower documents count; the factor
-            τ² keeps the gradient's size, so that a `Mix` keeps its balance.
+        temperature: τ > 0. Larger values give more weight to differences among lower documents; the factor τ² keeps the
+            scale of the gradient, and thus the balance of a `Mix`.
 
-    Weights: a document's weight multiplies its term of the divergence, never the normalizing sums.
+    Weights: a document's weight multiplies its term of the divergence, not the normalizing sums.
     Cost: O(m).
     Consistency: with a given teacher the minimizer is s = t, up to a constant for each query.
     Source: Hinton, Vinyals & Dean 2015, "Distilling the knowledge in a neural network", over the documents of a query.
@@ -166,7 +165,7 @@ class _BoundKL(SoftmaxBound):
         kernels.softmax(wanted, queries.offsets, chances)
         super().__init__(chances, judgments)
         self.temperature = temperature
-        # Σ p log p, from log p itself: where p is rounded to nothing, its term is nothing, too.
+        # Σ p log p from log p, so that terms with p rounded to 0 are 0.
         logs = wanted - queries.broadcast(queries.max(wanted))
         logs -= queries.broadcast(np.log(queries.sum(np.exp(logs))))
         self.least: FloatArray = queries.sum(self.targets * logs)
@@ -174,5 +173,5 @@ class _BoundKL(SoftmaxBound):
     @override
     def evaluate_block(self, block: Block, scores: FloatArray, grad: FloatArray, requested: Requested) -> BlockResult:
         losses, curvature = super().evaluate_block(block, scores / self.temperature, grad, requested)
-        grad *= self.temperature  # τ² of the loss, over τ of the chain rule; the curvature's two cancel
+        grad *= self.temperature  # τ² of the loss over τ of the chain rule; both cancel in the curvature
         return self.temperature**2 * (losses + self.least[block.queries]), curvature

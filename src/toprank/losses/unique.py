@@ -1,4 +1,4 @@
-"""Unique softmax: each document against those of lower grades; `native/unique.c` has the loops."""
+"""Unique softmax: each document competes with documents of lower grades; see `native/unique.c`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from toprank.metrics.conventions import Gain
 class UniqueSoftmax(Loss):
     """Unique softmax: −Σ_j G(y_j)·log(e^{s_j} / (e^{s_j} + Σ_{y_k < y_j} e^{s_k})).
 
-    Unlike `Multicategory`, whose documents all compete with each other, documents of one grade leave each other alone:
-    no order among them is asked for. A query of equal grades contributes nothing.
+    Unlike in `Multicategory`, documents of equal grade do not compete with each other. A query of equal grades
+    contributes nothing.
 
     Args:
-        gain: what a document's term is multiplied by: a gain of its label (a name, a table or a callable).
+        gain: gain of the label that weights a document's term (a name, a table or a callable).
 
-    Weights: a document's weight multiplies its own term, never the sums.
-    Cost: O(m) once sorted by grade, when the loss is bound; a product with the curvature O(m) a column.
+    Weights: a document's weight multiplies its own term, not the sums.
+    Cost: O(m), after a sort by grade when the loss is bound; a product with the curvature is O(m) per column.
     Consistency: none known.
     Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings".
 
@@ -50,11 +50,11 @@ class UniqueSoftmax(Loss):
 
 
 class _Sorted(NamedTuple):
-    """A block's documents by rising label in each query, as the kernels take them beside the scores."""
+    """A block's documents by increasing label in each query, as arguments of the kernels."""
 
     offsets: IntArray
     begin: IntArray
-    """How many documents of the query have lower labels."""
+    """Number of documents of the query with lower labels."""
     weights: FloatArray
     scale: FloatArray
 

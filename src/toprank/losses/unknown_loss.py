@@ -1,4 +1,4 @@
-"""`UnknownLoss`: the stand-in for a user's own loss in a model file, so that the model can be read and predicts."""
+"""`UnknownLoss`: the placeholder for a custom loss in a model file, with which the model can be loaded and predicts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from toprank.losses.base import Judgments, Loss, Traits
 
 @dataclass(frozen=True)
 class UnknownLoss(Loss):
-    """The name of a loss that is not toprank's: a model file holds no code, and so not the loss itself.
+    """The name of a loss that toprank does not provide; model files contain no code.
 
     Args:
-        name: the name of its class.
+        name: name of its class.
         space: ``score`` or ``class``; see `Traits`.
         columns: ``grades`` or ``thresholds``.
     """
@@ -25,11 +25,11 @@ class UnknownLoss(Loss):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Nothing is claimed but the space."""
+        """Properties; only the space is declared."""
         return Traits(convex=False, smooth=False, shift_invariant=False, space=self.space, columns=self.columns)
 
     def bind(self, judgments: Judgments) -> NoReturn:
-        """Refuse: what the loss computes is not known."""
+        """Raise an error, because the code of the loss is unknown."""
         del judgments
         raise DataError(
             f"This ranker was trained under {self.name}, a loss that toprank does not have: its file holds the name, "
@@ -39,6 +39,6 @@ class UnknownLoss(Loss):
 
 
 def named(loss: Loss) -> dict[str, Any]:
-    """Return what a model file holds of such a loss."""
+    """Return the entry of such a loss in a model file."""
     name = loss.name if isinstance(loss, UnknownLoss) else type(loss).__name__
     return {"name": name, "space": loss.traits.space, "columns": loss.traits.columns}

@@ -1,8 +1,8 @@
-"""YetiRank: logistic pairs of neighbors, in orders drawn by noisy scores; `native/yetirank.c` has the loops.
+"""YetiRank: logistic losses of neighboring documents in orders sampled from noisy scores; see `native/yetirank.c`.
 
-The pairs are drawn anew for each `draw`: trees count their rounds, networks their batches, linear rankers their outer
-iterations. They depend only on the seed, the draw, the query's id and the document's place in its query: the same bits
-on any number of threads, and whatever other queries there are.
+Pairs are sampled independently for each `draw`: trees count rounds, networks batches, and linear rankers outer
+iterations. They depend only on the seed, the draw, the id of the query and the index of the document in its query,
+neither on the number of threads nor on other queries.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 _MAX_PERMUTATIONS = 10_000
-"""The mean of so many orders varies by a hundredth of what one order does, and 23,000 documents take about 5 s."""
+"""The mean of this many orders has a hundredth of the standard deviation of one; 23,000 documents take about 5 s."""
 _STATES = {"dcg": "PLAIN", "ap": "HITS", "rr": "FIRST", "err": "READING"}
-"""What a metric has to know of the documents above a pair, as the kernels' `RankState` names it."""
+"""State of the documents above a pair that a metric needs, as the kernels' `RankState` names it."""
 
 
 @dataclass(frozen=True)
 class YetiRank(Loss):
     """YetiRank: 1/P Σ over neighbors in P noisy orders of c·|G_i − G_j|·log(1 + e^{−(s_better − s_worse)}).
 
-    Each order sorts s + log(u/(1 − u)), u uniform: a document stands above another of the same query with the chance
-    1/(1 + e^{−(s_i − s_j)}). Neighbors at the ranks k and k + 1 (from 0) whose gains differ are a pair, and
-    c = decay^k. With `metric` (YetiLoss) the pair weighs what the metric would change if the two changed places. The
-    weights are held constant by the gradient, as in LambdaRank; the curvature is the Laplacian of the pairs.
+    Each order sorts s + log(u/(1 − u)) with uniform u: a document precedes another of the same query with probability
+    1/(1 + e^{−(s_i − s_j)}). Neighbors at the ranks k and k + 1 (from 0) with different gains form a pair, with c =
+    decay^k. With `metric` (YetiLoss) the weight of the pair is the change of the metric if the two exchange ranks. The
+    gradient holds the weights constant, as in LambdaRank; the curvature is the Laplacian of the pairs.
 
-    `bound.at(scores, draw=7)` judges by the orders of that draw.
+    `bound.at(scores, draw=7)` uses the orders of that draw.
 
     Args:
-        permutations: the number P of orders, 1 to 10,000: time grows with it, the noise falls with its root.
-        decay: weight of a rank as a part of that of the rank above it, in (0, 1].
-        gain: gain of the labels (a name, a table or a callable); of NDCG and DCG too, unless the metric names its own.
-        metric: NDCG, DCG, AP (``map``), ERR or RR (``mrr``), as `toprank.metrics.parse` reads them; None: `decay`.
-        seed: seed of the orders; rankers add the number of the round, batch or iteration.
+        permutations: number P of orders, 1 to 10,000; time is proportional to it, and the noise to 1/√P.
+        decay: ratio of the weights of neighboring ranks, in (0, 1].
+        gain: gain of the labels (a name, a table or a callable), also for NDCG and DCG unless the metric names its own.
+        metric: NDCG, DCG, AP (``map``), ERR or RR (``mrr``), as `toprank.metrics.parse` reads them. Default: weights by
+            `decay`.
+        seed: seed of the orders; rankers add the index of the round, batch or iteration.
 
-    Ties: documents of equal scores are as likely above each other as below. In one draw the order of the rows does
-    matter; in distribution it does not.
+    Ties: documents of equal scores precede each other with equal probability. The order of the rows affects a single
+    draw but not the distribution.
     Weights: a pair's term is multiplied by w_i·w_j.
     Cost: O(P·m log m), memory O(m).
     Consistency: none known.
@@ -80,7 +81,7 @@ class YetiRank(Loss):
         check_whole("YetiRank's seed", self.seed, 0)
         Gain.from_spec(self.gain)
         if self.metric is not None:
-            readable(self.metric, self, "needs to know what a metric gains when neighbors change places")
+            readable(self.metric, self, "needs the change of a metric when neighbors exchange ranks")
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -88,7 +89,9 @@ class YetiRank(Loss):
 
 
 class _BoundYetiRank(BoundLoss):
-    """YetiRank on data, at one draw; `base` are the scores that orders are drawn by, None: those that are judged."""
+    """YetiRank on data at one draw; `base` are the scores that determine the orders, by default the evaluated
+    scores.
+    """
 
     def __init__(self, loss: YetiRank, judgments: Judgments) -> None:
         super().__init__(judgments)
@@ -99,13 +102,13 @@ class _BoundYetiRank(BoundLoss):
         if loss.metric is None:
             self.kind = kernels.RankState.PLAIN
             self.gains = self.reads = judgments.gains(loss.gain)
-            self.drops = float(loss.decay) ** np.arange(longest)  # 1 would give whole numbers
+            self.drops = float(loss.decay) ** np.arange(longest)  # float also for a decay of 1
         else:
             terms = metric_terms(parse(loss.metric), judgments, loss.gain)
             self.kind = vars(kernels.RankState)[_STATES[terms.kind]]
             self.reads = terms.reads
             self.gains = terms.reads * self.queries.broadcast(terms.inverse)
-            self.drops = -np.diff(terms.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
+            self.drops = -np.diff(terms.rank_weights, append=0.0)  # the last rank begins no pair
         self.chance = RandomStream.from_judgments(judgments, self.seed)
 
     @override
@@ -125,7 +128,7 @@ class _BoundYetiRank(BoundLoss):
         return losses, _NeighborCurvature(self, block, scores.copy(), base.copy(), diagonal)
 
     def of(self, block: Block) -> tuple[Any, ...]:
-        """What the kernels take beside the scores."""
+        """Return further arguments of the kernels."""
         rows = block.rows
         of_labels = self.gains[rows], self.reads[rows], self.document_weights[rows], self.drops
         return block.offsets, self.chance.keys[block.queries], *of_labels, self.kind, self.permutations
@@ -133,7 +136,7 @@ class _BoundYetiRank(BoundLoss):
 
 @dataclass(frozen=True)
 class _NeighborCurvature(Curvature):
-    """A Laplacian over the pairs of a block, which are drawn again for each product instead of being kept."""
+    """A Laplacian over the pairs of a block, which each product samples again instead of storing them."""
 
     bound: _BoundYetiRank
     block: Block

@@ -1,20 +1,19 @@
-"""The common losses on a GPU: the same values and gradients as the reference, as a few kernels in Triton.
+"""GPU versions of the common losses: values and gradients of the reference, as Triton kernels.
 
-`gpu_loss(loss)` gives its version for GPUs, or None if there is none with these hyper-parameters. It computes once, for
-all data, what depends on the labels alone; a batch takes its part of that:
+`gpu_loss(loss)` returns the GPU version of a loss, or None if there is none for these hyper-parameters. It computes
+everything that depends on labels alone once for all data, and a batch uses its part:
 
     prepared = gpu_loss(losses.ListNet())(Frame(labels, offsets))     # tensors on a GPU
     prepared.value(scores, part, prepared.take(rows)).backward()      # of the batch `part`, with the documents `rows`
 
-Labels and weights must be ones that the loss takes: `loss.on(labels, queries)` checks that. Here nothing looks at them,
-since that would make the host wait for the device.
+Labels and weights must be valid for the loss, which `loss.on(labels, queries)` checks. They are not checked here,
+because the host would have to wait for the device.
 
-A program of a kernel reads some documents of one query against all others, wherever the query ends, and writes only
-their own gradients: there is no padding and no sorting; sums are always in the same order, so the same scores give the
-same bits; and no shape depends on where queries end, so that a step can be recorded once and replayed for every batch
-(`rankers.neural.resident`).
+A program of a kernel compares some documents of one query with all others of it, and writes only their gradients. There
+is no padding and no sorting. Sums have a fixed order, so equal scores give identical bits. No shape depends on the
+query boundaries, so a step can be recorded once and replayed for every batch (`rankers.neural.resident`).
 
-On a CPU Triton's interpreter runs the same kernels, for tests (TRITON_INTERPRET=1); the reference is the faster there.
+On a CPU, Triton's interpreter runs the same kernels for tests (TRITON_INTERPRET=1); the reference is faster there.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ __all__ = ["BatchPart", "Frame", "PreparedLoss", "available", "gpu_loss", "gpu_l
 class _Version:
     prepare: Callable[[Any, Frame], PreparedLoss]
     exists: Callable[[Any], bool] | None = None
-    """None: for all hyper-parameters."""
+    """Condition on the hyper-parameters; None for all."""
 
 
 _VERSIONS: dict[type[Loss], _Version] = {
@@ -90,26 +89,26 @@ _VERSIONS: dict[type[Loss], _Version] = {
 
 
 def gpu_loss(loss: Loss) -> Callable[[Frame], PreparedLoss] | None:
-    """The version of a loss for GPUs, or None if there is none with exactly these hyper-parameters.
+    """Return the GPU version of a loss, or None if there is none for these hyper-parameters.
 
     >>> from toprank import losses
     >>> gpu_loss(losses.ListNet(top_k=2)) is None
     True
     """
-    version = _VERSIONS.get(type(loss))  # a subclass of yours may be another loss
+    version = _VERSIONS.get(type(loss))  # subclasses may be other losses
     if version is None or not (version.exists is None or version.exists(loss)):
         return None
     return partial(version.prepare, loss)
 
 
 def gpu_loss_names() -> tuple[str, ...]:
-    """The names of the losses with a version for GPUs, for some hyper-parameters at least."""
+    """Return the names of the losses with a GPU version for at least some hyper-parameters."""
     return tuple(kind.__name__ for kind in _VERSIONS)
 
 
 @lru_cache(maxsize=16)
 def available(device: torch.device) -> bool:
-    """Whether kernels can be built and run on the device; warns once of a Triton that fails."""
+    """Return whether kernels can be built and run on the device; warn once if Triton fails."""
     if not HAS_TRITON or (device.type != "cuda" and not interpreted()):
         return False
     try:

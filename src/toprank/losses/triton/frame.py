@@ -1,8 +1,9 @@
-"""Labels and queries on one device, and the bridge from explicit gradients to autograd.
+"""Labels and queries on one device, and the conversion of explicit gradients for autograd.
 
-What a loss takes from the labels of a document depends on its own query alone. So it is prepared once for all data, as
-columns with an entry for each document (`PreparedLoss`), and a batch is some entries and the boundaries of its queries
-(`BatchPart`). A batch may have documents and queries to spare, so that batches of all sizes are tensors of one shape.
+Label-dependent quantities of a document depend on its own query only. They are therefore computed once for all data, as
+columns with one entry per document (`PreparedLoss`); a batch is a selection of entries with the boundaries of its
+queries (`BatchPart`). A batch may have unused documents and queries, so that batches of all sizes have tensors of one
+shape.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Columns = tuple[Any, ...]
-"""What a loss takes from the labels, as tensors; None for one that it does not need."""
+"""Label-dependent quantities of a loss, as tensors; None for unused ones."""
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """Whole queries of a batch, as kernels see them.
+    """Whole queries of a batch, in the form that kernels need.
 
     Args:
-        offsets: (Q + 1,) where each query's documents begin, on the device; a query to spare is empty.
-        scale: (Q,) what each query's loss is multiplied by.
-        n_documents: of the tensors; those behind the last query are to spare, and count for nothing.
-        longest: at least the documents of the longest query.
+        offsets: (Q + 1,) index of the first document of each query, on the device; unused queries are empty.
+        scale: (Q,) weight of each query's loss.
+        n_documents: length of the tensors; documents after the last query are unused.
+        longest: upper bound of the length of queries.
     """
 
     offsets: Tensor
@@ -39,22 +40,22 @@ class BatchPart:
 
     @property
     def n_queries(self) -> int:
-        """Q, those to spare included."""
+        """Q, including unused queries."""
         return len(self.scale)
 
     @cached_property
     def query(self) -> Tensor:
-        """(n,) number of each document's query; Q for documents to spare."""
+        """(n,) index of each document's query; Q for unused documents."""
         places = torch.arange(self.n_documents, device=self.offsets.device)
         return torch.searchsorted(self.offsets[1:], places, right=True)
 
     def sum(self, values: Tensor) -> Tensor:
-        """(Q,) sums over the documents of each query, always in the same order of additions."""
+        """Return (Q,) sums over the documents of each query, in a fixed order."""
         sums: Tensor = torch.segment_reduce(values, "sum", offsets=self.offsets, unsafe=True)
         return sums
 
     def broadcast(self, per_query: Tensor) -> Tensor:
-        """(n,) the value of each document's query; 0 for documents to spare."""
+        """Return (n,) the value of each document's query; 0 for unused documents."""
         return torch.nn.functional.pad(per_query, (0, 1)).index_select(0, self.query)
 
 
@@ -78,21 +79,21 @@ class Frame:
         self.part = BatchPart(on_device, self.labels.new_ones(len(offsets) - 1), self.n_documents, longest)
 
     def tensor(self, values: Any) -> Tensor:
-        """Numbers of the host, on the device, which may not know the host's type."""
+        """Convert numbers of the host to a type and tensor of the device."""
         return torch.as_tensor(np.asarray(values)).to(self.dtype).to(self.device)
 
     def max(self, values: Tensor) -> Tensor:
-        """(Q,) largest value of each query."""
+        """Return (Q,) the largest value of each query."""
         lowest = torch.full((self.part.n_queries,), -torch.inf, dtype=values.dtype, device=self.device)
         return lowest.scatter_reduce(0, self.part.query, values, "amax")
 
     def over_sum(self, values: Tensor) -> Tensor:
-        """Values over their sum in each query; 0 where that is 0."""
+        """Return values over their sum in each query; 0 if the sum is 0."""
         totals = self.part.sum(values)
         return values * self.part.broadcast(torch.where(totals > 0, 1.0 / totals, 0.0))
 
     def weighted(self, values: Tensor) -> Tensor:
-        """Values times the document weights, where there are any."""
+        """Return values times the document weights."""
         return values if self.document_weights is None else values * self.document_weights
 
 
@@ -101,28 +102,28 @@ ValueAndGradient = Callable[[Tensor, BatchPart, Columns], tuple[Tensor, Tensor]]
 
 
 class PreparedLoss(NamedTuple):
-    """A loss on the labels of all data."""
+    """A loss bound to the labels of all data."""
 
     columns: Columns
-    """What the loss takes from the labels, (n,) or (k, n)."""
+    """Label-dependent quantities, (n,) or (k, n)."""
     evaluate: ValueAndGradient
 
     def take(self, rows: Tensor) -> Columns:
-        """The columns of some documents."""
+        """Return the columns of the selected documents."""
         return tuple(None if column is None else column.index_select(-1, rows) for column in self.columns)
 
     def value(self, scores: Tensor, part: BatchPart, columns: Columns) -> Tensor:
-        """Σ scale · loss over the queries of a batch, in the dtype of the scale; autograd knows its gradient."""
+        """Return Σ scale · loss over the queries of a batch, differentiable by autograd."""
         value: Tensor = _LossFunction.apply(scores.to(part.scale.dtype), self.evaluate, part, columns)  # type: ignore[no-untyped-call]
         return value
 
 
 class _LossFunction(torch.autograd.Function):
-    """A scalar with a known gradient."""
+    """A scalar with an explicit gradient."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, evaluate: ValueAndGradient, part: BatchPart, columns: Columns) -> Tensor:
-        """The value; its gradient is kept for `backward`."""
+        """Compute the value and store its gradient for `backward`."""
         value, grad = evaluate(scores.detach().contiguous(), part, columns)
         ctx.save_for_backward(grad)
         return value
@@ -130,6 +131,6 @@ class _LossFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        """The kept gradient, times that of what follows."""
+        """Return the stored gradient times the incoming one."""
         (grad,) = ctx.saved_tensors
         return grad * upstream[0], None, None, None

@@ -1,4 +1,4 @@
-"""Gains of labels and weights of ranks on any device: the formulas of `toprank.metrics.conventions`, and sums."""
+"""Gains of labels and weights of ranks on any device, by the formulas of `toprank.metrics.conventions`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GAIN_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def has_gain(gain: Any) -> bool:
-    """Whether `gains_of` knows this gain: every one but functions of the user, which want NumPy arrays.
+    """Return whether `gains_of` supports this gain: all except user-defined functions, which need NumPy arrays.
 
     >>> has_gain("exponential"), has_gain((0.0, 1.0)), has_gain(lambda y: y)
     (True, True, False)
@@ -34,7 +34,7 @@ def has_gain(gain: Any) -> bool:
 
 
 def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
-    """The gain of each label; the largest label of the data is the top grade unless `max_grade` says otherwise."""
+    """Return the gain of each label; the top grade is the largest label of the data unless `max_grade` is given."""
     known = Gain.from_spec(gain)
     if known.steps is not None:
         return frame.tensor(known.steps).index_select(0, frame.labels.long())
@@ -45,7 +45,7 @@ def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
 
 
 def has_dcg(measure: object, gain: Any) -> bool:
-    """NDCG and DCG with any gain or discount but a function of the user, which may not like ranks beyond the last."""
+    """Return whether the metric is NDCG or DCG without user-defined functions, which need not accept unused ranks."""
     if type(measure) not in (DCG, NDCG):
         return False
     discount = measure.discount  # type: ignore[attr-defined]
@@ -53,12 +53,12 @@ def has_dcg(measure: object, gain: Any) -> bool:
 
 
 def rank_table(frame: Frame, discount: Discount = LOG2, depth: int | None = None, last: int | None = None) -> Tensor:
-    """(M + 1, 4) running sums over the ranks, in float64 so that what differences of them leave is exact in float32.
+    """Return (M + 1, 4) cumulative sums over the ranks, in float64, so that their differences are exact in float32.
 
-    With c(r) the weight of rank r (0 beyond `depth`): of c and of 1 within the truncation `last`, of c, and of
-    Σ_{a < b} (top_a − slope_a·c(b)). What it is worth to DCG that documents at ranks a < b change places is
-    Δ = top_a − slope_a·below_b; documents of equal score share the ranks of their group, so each reading is a mean over
-    these ranks, and two documents of one group get the mean over its pairs of ranks.
+    With the weight c(r) of rank r (0 beyond `depth`), they are sums of c and of 1 within the truncation `last`, of c,
+    and of Σ_{a < b} (top_a − slope_a·c(b)). The change of DCG if documents at ranks a < b exchange places is Δ = top_a
+    − slope_a·below_b. Documents of equal score share the ranks of their group, so each term is a mean over these ranks,
+    and two documents of one group get the mean over its pairs of ranks.
     """
     return _rank_table(discount, depth, last, _width(frame), frame.device)
 
@@ -77,10 +77,10 @@ def _rank_table(discount: Discount, depth: int | None, last: int | None, width: 
 
 
 def distance_tables(frame: Frame) -> tuple[Tensor, Tensor, Tensor]:
-    """δ(d) = 1/log2(1 + d) − 1/log2(2 + d) by the distance d of two ranks; what its means over tied ranks are made of.
+    """Return δ(d) = 1/log2(1 + d) − 1/log2(2 + d) by the distance d of two ranks, and sums for its means over ties.
 
-    For two groups Σ_p Σ_r δ(r − p) telescopes in r and is a running sum (the second table) in p. The third holds the
-    mean of δ over the pairs of g ranks, by g: g − d of them lie at the distance d.
+    For two groups Σ_p Σ_r δ(r − p) telescopes in r and is a cumulative sum (the second table) in p. The third table
+    holds the mean of δ over the pairs of g ranks, by g: g − d of them have the distance d.
     """
     return _distance_tables(_width(frame), frame.device, frame.dtype)
 
@@ -98,10 +98,10 @@ def _distance_tables(width: int, device: torch.device, dtype: torch.dtype) -> tu
 
 
 def _width(frame: Frame) -> int:
-    """Ranks that tables cover: a power of two, so that other data find them made."""
+    """Return the number of ranks of the tables, a power of two, so that other data reuse compiled kernels."""
     return max(64, 1 << (frame.part.longest - 1).bit_length())
 
 
 def _running(values: Tensor) -> Tensor:
-    """(M + 1,) sums of the first 0, 1 … M values."""
+    """Return (M + 1,) cumulative sums of the first 0, 1 … M values."""
     return torch.nn.functional.pad(values.cumsum(0), (1, 0))

@@ -1,9 +1,9 @@
-"""Softmax losses and likelihoods: what they prepare from the labels, what they launch, and the kernels.
+"""Softmax losses and likelihoods: preparation, launches and kernels.
 
 Cross entropy between targets t and softmax(s) is Σ_j t_j (max s − s_j) + T·log Σ_k e^{s_k − max s}, T = Σ_j t_j; its
-gradient is T·softmax(s) − t. One program does a query. Plackett–Luce likelihoods need no sorting: risk sums come from
-comparing grades, in two passes over the pairs. Each of them is relative to its own largest score, so nothing overflows
-and nothing is subtracted.
+gradient is T·softmax(s) − t. Each program processes one query. Plackett–Luce likelihoods need no sorting: risk sums are
+computed by comparing grades, in two passes over the pairs. Each sum is relative to its own largest score, so it cannot
+overflow or lose precision by subtraction.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from toprank.metrics.conventions import Discount
 
 
 def has_listnet(loss: ListNet) -> bool:
-    """Only the top-1 form is O(m)."""
+    """Return whether the loss is the top-1 form, which is O(m)."""
     return loss.top_k == 1
 
 
 def listnet(loss: ListNet, frame: Frame) -> PreparedLoss:
-    """See `ListNet`."""
+    """Prepare `ListNet`."""
     wanted = loss.alpha * (frame.labels if loss.psi == "linear" else gains_of(frame, "exponential"))
     return _cross_entropy(frame, frame.over_sum(torch.exp(wanted - frame.part.broadcast(frame.max(wanted)))))
 
 
 def has_multicategory(loss: Multicategory) -> bool:
-    """Any gain but a function of the user."""
+    """Return whether the gain is not a user-defined function."""
     return loss.gain is None or has_gain(loss.gain)
 
 
 def multicategory(loss: Multicategory, frame: Frame) -> PreparedLoss:
-    """See `Multicategory`."""
+    """Prepare `Multicategory`."""
     return _cross_entropy(frame, frame.labels if loss.gain is None else gains_of(frame, loss.gain))
 
 
 def xendcg(loss: XENDCG, frame: Frame) -> PreparedLoss:
-    """See `XENDCG`; the draws are the reference's own."""
+    """Prepare `XENDCG` with the random numbers of the reference."""
     left: Tensor | float
     if loss.gamma == "uniform":
         left = frame.tensor(1.0 - np.random.default_rng(loss.seed).random(frame.n_documents))
@@ -62,7 +62,7 @@ def _cross_entropy(frame: Frame, targets: Tensor) -> PreparedLoss:
 
 
 def has_likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE) -> bool:
-    """Treatments of ties that do not ask for the order of rows, and discounts that do not ask for a query's length."""
+    """Return whether ties do not depend on row order, and discounts not on the length of queries."""
     if isinstance(loss, PListMLE) and (
         loss.discount == "published" or Discount.from_spec(loss.discount).function is not None
     ):
@@ -71,7 +71,9 @@ def has_likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE) -> bool:
 
 
 def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) -> PreparedLoss:
-    """See `toprank.losses.listmle`: of each document the c of its risk sum, its weight w, and w̄, its group's mean."""
+    """Prepare a likelihood (`toprank.losses.listmle`): factor c of the risk sum, weight w, and mean weight w̄ of the
+    group, for each document.
+    """
     table = rank_table(frame, Discount.from_spec(loss.discount) if isinstance(loss, PListMLE) else LOG2)
     ranks = by_rank(frame.part, frame.labels, table)
     size = ranks[5] - ranks[4]
@@ -98,7 +100,7 @@ def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) ->
 
 
 def _group_means(frame: Frame, begin: Tensor) -> Tensor:
-    """(n,) mean of the document weights over each document's group of equal labels, known by where it begins."""
+    """Return (n,) the mean document weight of each document's group of equal labels."""
     if frame.document_weights is None:
         return torch.ones_like(frame.labels)
     groups = frame.part.broadcast(frame.part.offsets[:-1]) + begin
@@ -119,7 +121,7 @@ def cross_entropy(
     losses: tensor,
     COLUMNS: constexpr,
 ) -> None:
-    """Losses (Q,), and their gradient."""
+    """Compute losses (Q,) and their gradient."""
     query = tl.program_id(0)
     start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
     if start >= stop:
@@ -164,7 +166,7 @@ def risk_pass(
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """Losses (n,), and terms (2, n): the largest score of the risk set, and w̄/Z, of each document.
+    """Compute losses (n,), and terms (2, n): the largest score of the risk set, and w̄/Z, of each document.
 
     Z = Σ_{lower grades} e^s + c·Σ_{its own grade} e^s, relative to the largest score of the set.
     """
@@ -217,7 +219,7 @@ def share_pass(
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """d/ds: a document's share in every risk set that holds it, less its own weight."""
+    """Compute d/ds: a document's share in every risk set that contains it, minus its own weight."""
     start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return

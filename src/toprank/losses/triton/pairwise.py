@@ -1,13 +1,13 @@
-"""Pairs, lambdas and smooth ranks: what they prepare from the labels, what they launch, and the kernels.
+"""Pairwise, lambda and smooth-rank losses: preparation, launches and kernels.
 
-Each program of a kernel reads some documents of a query (rows, i) against all others (columns, j), either of which may
-be the better one, or the one above.
+Each program of a kernel compares some documents of a query (rows, i) with all others (columns, j); either may be the
+better one, or the one above.
 
-Pairs of different grades cost φ(x), x = s_worse − s_better. `Exponential` has no version here: e^x overflows float32
-from x = 89 on. Lambdas are logistic pairs weighted by what it is worth that the two change places (`gains.rank_table`),
-by the distance of their ranks (`gains.distance_tables`), or both. Smooth ranks are r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T);
-with p_jk = σ(z_k − z_j), dp_jk/dz_k = p_jk·p_kj is symmetric, so the gradient is dL/dz_k = Σ_j p_jk·p_kj·(u_j − u_k),
-u_j = dL/dr_j.
+Pairs of different grades have the loss φ(x), x = s_worse − s_better. `Exponential` is not included, because e^x
+overflows float32 from x = 89 on. Lambda losses are logistic losses of pairs weighted by the change of the metric
+(`gains.rank_table`), by the distance of ranks (`gains.distance_tables`), or both. Smooth ranks are r_j = 1 + Σ_{k≠j}
+σ((s_k − s_j)/T); with p_jk = σ(z_k − z_j), dp_jk/dz_k = p_jk·p_kj is symmetric, so the gradient is dL/dz_k = Σ_j
+p_jk·p_kj·(u_j − u_k), u_j = dL/dr_j.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _KINDS: dict[type, int] = {Logistic: 0, Hinge: 1, SquaredHinge: 2}
 
 
 def has_pairs(loss: PairLoss) -> bool:
-    """All pair weights; the targets of ``margin`` by any gain but a function of the user."""
+    """Return whether the gain of ``margin`` is not a user-defined function."""
     return loss.pair_weight != "margin" or loss.gain is None or has_gain(loss.gain)
 
 
 def pairs(loss: PairLoss, frame: Frame) -> PreparedLoss:
-    """See `toprank.losses.pairwise`."""
+    """Prepare a loss of `toprank.losses.pairwise`."""
     margins, weights = None, frame.document_weights
     if loss.pair_weight == "margin":
         margins = frame.labels if loss.gain is None else gains_of(frame, loss.gain, loss.max_grade)
-    begins = by_rank(frame.part, frame.labels, rank_table(frame))[4]  # how many are better: a pair each
+    begins = by_rank(frame.part, frame.labels, rank_table(frame))[4]  # number of better documents, one pair each
     n_pairs = frame.part.sum(begins)
     shares = frame.part.broadcast(torch.where(n_pairs > 0, 1.0 / n_pairs, 0.0))
     options = {
@@ -63,12 +63,12 @@ def pairs(loss: PairLoss, frame: Frame) -> PreparedLoss:
 
 
 def has_lambdarank(loss: LambdaRank) -> bool:
-    """NDCG and DCG, with any gain but a function of the user."""
+    """Return whether the metric is NDCG or DCG and the gain not a user-defined function."""
     return has_dcg(parse(loss.metric), loss.gain)
 
 
 def lambdarank(loss: LambdaRank, frame: Frame) -> PreparedLoss:
-    """See `LambdaRank`."""
+    """Prepare `LambdaRank`."""
     measure = parse(loss.metric)
     assert isinstance(measure, DCG)
     discount, gains = measure.discount or LOG2, gains_of(frame, measure.gain or loss.gain)
@@ -81,7 +81,7 @@ def lambdarank(loss: LambdaRank, frame: Frame) -> PreparedLoss:
 
 
 def lambdaloss(loss: LambdaLoss, frame: Frame) -> PreparedLoss:
-    """See `LambdaLoss`."""
+    """Prepare `LambdaLoss`."""
     gains = frame.labels
     if loss.scheme.startswith("ndcg"):
         gains = gains_of(frame, "exponential")
@@ -98,7 +98,7 @@ def lambdaloss(loss: LambdaLoss, frame: Frame) -> PreparedLoss:
 
 
 def _over_ideal(frame: Frame, gains: Tensor, discount: Discount, depth: int | None) -> Tensor:
-    """(n,) one over the ideal DCG of the query, 0 where that is 0: each gain at the mean weight of its ideal ranks."""
+    """Return (n,) one over the ideal DCG of the query, or 0, with each gain at the mean weight of its ideal ranks."""
     weights = by_rank(frame.part, gains, rank_table(frame, discount, depth))[2]
     ideal = frame.part.sum(gains * weights)
     return frame.part.broadcast(torch.where(ideal > 0, 1.0 / ideal, 0.0))
@@ -107,7 +107,7 @@ def _over_ideal(frame: Frame, gains: Tensor, discount: Discount, depth: int | No
 def _lambdas(
     frame: Frame, gains: Tensor, table: Tensor, numbers: tuple[float, float, float], options: dict[str, bool]
 ) -> PreparedLoss:
-    """`numbers` are sigma, what the natural logarithm is multiplied by, and mu."""
+    """Launch the lambda kernel; `numbers` are sigma, the unit of the logarithm, and mu."""
     tables, options = distance_tables(frame), {**options, "WEIGHTED": frame.document_weights is not None}
     sigma, unit, mu = (float(number) for number in numbers)
 
@@ -124,14 +124,14 @@ def _lambdas(
 
 
 def _normalized(part: BatchPart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
-    """LightGBM's factor log2(1 + Λ)/Λ for each query."""
+    """Apply LightGBM's factor log2(1 + Λ)/Λ to each query."""
     total = part.sum(moved)
     factor = part.broadcast(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))
     return torch.dot(losses, factor), grad * factor
 
 
 def has_smooth(loss: ApproxNDCG | ApproxMetric) -> bool:
-    """NDCG and DCG with the discount log2(1 + rank)."""
+    """Return whether the metric is NDCG or DCG with the discount log2(1 + rank)."""
     measure = _smooth_measure(loss)
     return has_dcg(measure, loss.gain) and (measure.discount is None or measure.discount.name == "log2")
 
@@ -141,7 +141,7 @@ def _smooth_measure(loss: ApproxNDCG | ApproxMetric) -> DCG:
 
 
 def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> PreparedLoss:
-    """See `ApproxMetric`. A query whose gains are all the same says nothing."""
+    """Prepare `ApproxMetric`; queries of equal gains contribute nothing."""
     measure = _smooth_measure(loss)
     gains = gains_of(frame, measure.gain or loss.gain)
     groups = by_rank(frame.part, gains, rank_table(frame))
@@ -181,9 +181,9 @@ def pair_pass(
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """Losses (n,), a pair's at its better document, and d/ds; KIND 0 logistic, 1 hinge, 2 squared hinge.
+    """Compute losses (n,), each pair's at its better document, and d/ds; KIND 0 logistic, 1 hinge, 2 squared hinge.
 
-    `shares` holds one over the pairs of each document's query.
+    `shares` holds one over the number of pairs of each document's query.
     """
     start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
@@ -224,7 +224,7 @@ def pair_pass(
 
 @jit
 def _rank_change(factors: tensor, n: tensor, rows: tensor, columns: tensor, ends: tensor, gap: tensor) -> tensor:
-    """Δ = top − slope·below, above minus below, or that of a tie."""
+    """Return Δ = top − slope·below, above minus below; tied documents use the mean."""
     valid, inside = rows < ends, columns < ends
     top_i, slope_i = tl.load(factors + rows, valid, 0.0), tl.load(factors + n + rows, valid, 0.0)
     below_i, tie_i = tl.load(factors + 2 * n + rows, valid, 0.0), tl.load(factors + 3 * n + rows, valid, 0.0)
@@ -247,7 +247,7 @@ def _distance_step(
     ends: tensor,
     gap: tensor,
 ) -> tensor:
-    """δ at the distance of the ranks; where documents are tied, its mean over their ranks (see `Distances`)."""
+    """Return δ at the distance of the ranks, or its mean over the ranks of tied documents."""
     low_i = tl.load(factors + 4 * n + rows, rows < ends, 0.0).to(tl.int32)[:, None]
     high_i = tl.load(factors + 5 * n + rows, rows < ends, 1.0).to(tl.int32)[:, None]
     low_j = tl.load(factors + 4 * n + columns, columns < ends, 0.0).to(tl.int32)[None, :]
@@ -290,9 +290,9 @@ def lambda_pass(
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """Losses (n,), a pair's at its better document; d/ds; and Σ |d/ds| (n,) over each document's pairs.
+    """Compute losses (n,), each pair's at its better document; d/ds; and Σ |d/ds| (n,) over each document's pairs.
 
-    `gains` are over the ideal DCG; `factors` (7, n) are those of `rank_pass` on the scores.
+    `gains` are divided by the ideal DCG; `factors` (7, n) are those of `rank_pass` at the scores.
     """
     start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
@@ -320,7 +320,7 @@ def lambda_pass(
             delta *= mu * _distance_step(factors, n, steps, sums, within, rows, columns, stop, gap)
         if NORM:
             size = tl.load(factors + 5 * n + rows, valid, 0.0) - tl.load(factors + 4 * n + rows, valid, 0.0)
-            near = tl.full((ROWS,), 0.01, s.dtype)  # a bare 0.01 would be a float32
+            near = tl.full((ROWS,), 0.01, s.dtype)  # a literal would be float32
             near = tl.where(size == (stop - start).to(s.dtype), 1.0, near)
             delta = delta / (near[:, None] + tl.abs(gap))
         if WEIGHTED:
@@ -359,7 +359,9 @@ def smooth_pass(
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """Losses (n,): its share of the query's constant less worth · value of its rank; and d value / d rank (n,)."""
+    """Compute losses (n,), the share of the query's constant minus gain · value of the rank; and d value / d rank
+    (n,).
+    """
     start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
@@ -374,7 +376,7 @@ def smooth_pass(
         rank += tl.sum(tl.where(counts, sigmoid(z[None, :] - s[:, None]), 0.0), 1)
     kind = s.dtype
     value = 1.0 / tl.log2(1.0 + rank)
-    slope = -value * value / (0.6931471805599453 * (1.0 + rank))  # log 2: kernels see no names of Python
+    slope = -value * value / (0.6931471805599453 * (1.0 + rank))  # log 2; kernels cannot use Python constants
     if CUT:
         t = tl.minimum(tl.maximum(rank - cut, 0.0), 1.0)
         step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)
@@ -396,7 +398,7 @@ def flow_pass(
     ROWS: constexpr,
     COLUMNS: constexpr,
 ) -> None:
-    """d/ds from d/d rank."""
+    """Compute d/ds from d/d rank."""
     start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return

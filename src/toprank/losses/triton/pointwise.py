@@ -1,4 +1,4 @@
-"""Losses of one document at a time: `Squared`, its query-shifted form, and the multinomial likelihood."""
+"""Pointwise losses: `Squared`, its query-shifted form, and the multinomial likelihood."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toprank.losses.triton.gains import gains_of, has_gain
 
 
 def has_targets(loss: Squared | QuerySquared) -> bool:
-    """The labels themselves, or any gain but a function of the user."""
+    """Return whether the gain is not a user-defined function."""
     return loss.gain is None or has_gain(loss.gain)
 
 
 def squared(loss: Squared, frame: Frame) -> PreparedLoss:
-    """See `Squared`."""
+    """Prepare `Squared`."""
 
     def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         targets, factors = columns
@@ -30,11 +30,11 @@ def squared(loss: Squared, frame: Frame) -> PreparedLoss:
 
 
 def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
-    """See `QuerySquared`."""
+    """Prepare `QuerySquared`."""
     shares = frame.over_sum(frame.weighted(torch.ones_like(frame.labels)))
 
     def centered(values: Tensor, part: BatchPart, shares: Tensor) -> Tensor:
-        # Relative to the query's first document, so that large scores that lie close together keep their digits.
+        # Subtract the score of the first document, which preserves digits of large, similar scores.
         firsts = part.offsets[:-1].clamp_max(part.n_documents - 1)
         near = values - part.broadcast(values.index_select(0, firsts))
         return near - part.broadcast(part.sum(shares * near))
@@ -50,13 +50,15 @@ def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
 
 
 def multinomial(loss: Multinomial, frame: Frame) -> PreparedLoss:
-    """See `Multinomial`. Scores are (n, K); a batch need not hold the highest grade, so K is what the scores have."""
+    """Prepare `Multinomial`. Scores are (n, K); K comes from the scores, because a batch need not contain the
+    highest grade.
+    """
 
     def evaluate(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         codes, factors = columns
         if scores.ndim != 2 or (loss.n_grades is not None and scores.shape[1] != loss.n_grades):
             raise DataError(
-                f"Multinomial works in class space and needs scores with {loss.n_grades or 'as many'} columns"
+                f"Multinomial needs scores with {loss.n_grades or 'as many'} columns"
                 f"{'' if loss.n_grades else ' as there are grades'}, not of shape {tuple(scores.shape)}."
             )
         factors = part.broadcast(part.scale) * factors
@@ -72,6 +74,6 @@ def _targets(loss: Squared | QuerySquared, frame: Frame) -> Tensor:
 
 
 def _factors(frame: Frame, per_document: bool) -> Tensor:
-    """What a document's term is multiplied by, beside the scale of its query."""
+    """Return the factor of each document's term, without the scale of its query."""
     ones = torch.ones_like(frame.labels)
     return frame.weighted(ones / frame.part.broadcast(frame.part.sum(ones)) if per_document else ones)

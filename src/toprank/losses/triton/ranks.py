@@ -1,4 +1,4 @@
-"""Launching kernels; ranks of documents within their queries by counting, and means over the ranks that ties share."""
+"""Launches of kernels, and ranks within queries by counting, with means over tied ranks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 from toprank.losses.triton.frame import BatchPart
 from toprank.losses.triton.triton_parts import BLOCK_COLUMNS, BLOCK_ROWS, constexpr, kernel, program_part, tensor, tl
 
-_LONG_BLOCK = 256  # documents of a query that a program reads at once where there are no pairs
+_LONG_BLOCK = 256  # documents per program in kernels without pairs
 
 
 def launch(part: BatchPart, compiled: Any, *arguments: Any, **options: Any) -> None:
-    """Run a kernel of pairs: a program for every query and every block of its documents."""
+    """Run a pair kernel with one program per query and block of its documents."""
     programs = (part.n_queries, -(-part.longest // BLOCK_ROWS))
     with _device(part):
         compiled[programs](*arguments, **options, ROWS=BLOCK_ROWS, COLUMNS=BLOCK_COLUMNS)
 
 
 def launch_queries(part: BatchPart, compiled: Any, *arguments: Any, **options: Any) -> None:
-    """Run a kernel with a program for every query."""
+    """Run a kernel with one program per query."""
     with _device(part):
         compiled[(part.n_queries,)](*arguments, **options, COLUMNS=_LONG_BLOCK)
 
@@ -32,12 +32,12 @@ def _device(part: BatchPart) -> Any:
 
 
 def pointer(values: Tensor | None, dummy: Tensor) -> Tensor:
-    """What a kernel is given for an array: it wants a pointer even for one that it does not read."""
+    """Return an array argument of a kernel, which needs a pointer even for unused arrays."""
     return dummy if values is None else values
 
 
 def by_rank(part: BatchPart, keys: Tensor, table: Tensor) -> Tensor:
-    """(7, n), see `rank_pass`: falling keys are rising ranks."""
+    """Return (7, n) of `rank_pass` by decreasing keys."""
     out = torch.zeros(7, part.n_documents, dtype=keys.dtype, device=keys.device)
     launch(part, rank_pass, keys, part.offsets, table, out, part.n_documents)
     return out
@@ -47,9 +47,9 @@ def by_rank(part: BatchPart, keys: Tensor, table: Tensor) -> Tensor:
 def rank_pass(
     keys: tensor, offsets: tensor, table: tensor, out: tensor, n: tensor, ROWS: constexpr, COLUMNS: constexpr
 ) -> None:
-    """Fill out (7, n): top, slope, below, tie; begin and end of the group of equal keys, and the place in it from 1.
+    """Fill out (7, n): top, slope, below, tie; begin and end of the group of equal keys, and the index in it from 1.
 
-    `table` is that of `gains.rank_table`. A higher key is a better rank.
+    `table` is that of `gains.rank_table`. A higher key has a better rank.
     """
     start, stop, first = program_part(offsets, ROWS)
     if first >= stop:

@@ -1,7 +1,7 @@
-"""Triton, where it is installed (it comes with PyTorch for CUDA on Linux), and pieces that kernels share.
+"""Triton, if it is installed (it comes with PyTorch for CUDA on Linux), and functions that kernels share.
 
-Triton looks at the annotations of kernels and knows no `Any`: arguments are annotated as its own `tensor`, whatever
-they are. Without Triton the modules of kernels can still be imported, and `toprank.losses.triton.available` says no.
+Triton reads the annotations of kernels and does not support `Any`, so arguments are annotated as its `tensor`. Without
+Triton the kernel modules can still be imported, and `toprank.losses.triton.available` returns False.
 """
 
 from __future__ import annotations
@@ -31,27 +31,29 @@ else:
         HAS_TRITON = True
 
         def kernel(function):
-            """A kernel, compiled once for all numbers of documents (else those divisible by 16 get their own)."""
+            """Mark a kernel, compiled once for all numbers of documents (by default, multiples of 16 are compiled
+            separately).
+            """
             return jit(do_not_specialize=["n"])(function)
 
     except ImportError:
         HAS_TRITON, tl, constexpr, tensor = False, None, int, object
 
         def jit(function):
-            """The function itself: nobody calls it."""
+            """Return the function unchanged, without Triton."""
             return function
 
         kernel = jit
 
 
 def interpreted() -> bool:
-    """Whether Triton was told to interpret its kernels, on any device."""
+    """Return whether Triton interprets its kernels."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 @jit
 def program_part(offsets: tensor, ROWS: constexpr) -> tuple[tensor, tensor, tensor]:
-    """Where the documents of the program's query begin and end, and the first of the `ROWS` that are its own."""
+    """Return the first and last document of the program's query, and the first of its `ROWS` documents."""
     query = tl.program_id(0)
     start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
     return start, stop, start + tl.program_id(1) * ROWS
@@ -59,12 +61,12 @@ def program_part(offsets: tensor, ROWS: constexpr) -> tuple[tensor, tensor, tens
 
 @jit
 def softplus(x: tensor) -> tensor:
-    """log(1 + e^x), for any x."""
+    """Return log(1 + e^x) for any x."""
     return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
 
 
 @jit
 def sigmoid(x: tensor) -> tensor:
-    """1/(1 + e^−x), exact to the last digits for either sign."""
+    """Return 1/(1 + e^−x), accurate for either sign."""
     decay = tl.exp(-tl.abs(x))
     return tl.where(x > 0, 1.0, decay) / (1.0 + decay)
