@@ -182,7 +182,7 @@ def test_rows_that_were_brought_together_are_ranked_and_liked_in_the_order_of_th
         ({"model": DCM.from_parameters([0.5])}, "of this DCM has 1 numbers; 4 are needed"),
         ({"model": CCM.from_parameters([0.5])}, "of this CCM has 1 numbers; 3 are needed"),
         ({"model": "PBM"}, r"model must be a click model, .* not 'PBM'"),
-        ({"model": PBM()}, r"give them by PBM.known\(…\), or fit it"),
+        ({"model": PBM()}, r"pass them to PBM.from_parameters\(…\), or fit"),
         ({"model": PBM.from_parameters([1, 2, 0.3, 0.4])}, "must be probabilities"),
     ],
 )
