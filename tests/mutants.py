@@ -46,7 +46,7 @@ COPIED = ("src", "tests", "docs", "native", "benchmarks", "pyproject.toml", "REA
 EQUIVALENT: dict[str, str] = {
     'src/toprank/compute.py  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else '
     "(os.cpu_count() or 1)  1  ->  (2)": "every system that tests run on knows its number of cores",
-    "src/toprank/model_selection/grid.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else "
+    "src/toprank/model_selection/grid.py  own_threads = 1 if len(self.combinations) > 1 and self.n_parallel != 1 else "
     "judge.threads  1  ->  (2)": "how many threads a candidate has changes no result, but how long it takes",
     "src/toprank/model_selection/portfolio.py  ranker.set_params(l2=float(np.max(ranker.l2)))"
     "  np.max(ranker.l2)  ->  (np.min(ranker.l2))": "labels are refused under any penalty; the largest is the quickest",

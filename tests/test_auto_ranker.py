@@ -65,7 +65,7 @@ def test_the_default_system_is_trained_where_there_are_too_few_queries_to_choose
     few = data.select(range(n_queries))
     ranker = tr.AutoRanker(**QUICK)
     with pytest.warns(
-        TooFewQueriesWarning, match=rf"at least 10, but the data have {n_queries} quer.*trained {DEFAULT}"
+        TooFewQueriesWarning, match=rf"at least 10 .*but the data have {n_queries} quer.*trained {DEFAULT}"
     ):
         ranker.fit(few)
     wanted = systems.make(DEFAULT).fit(few).predict(data)
@@ -74,8 +74,8 @@ def test_the_default_system_is_trained_where_there_are_too_few_queries_to_choose
     assert (choice.name, choice.trials, choice.n_held_out, choice.refitted) == (DEFAULT, [], None, False)
     assert np.isnan(choice.value)
     assert choice.to_dict()["value"] is None
-    assert str(choice).startswith(f"{DEFAULT}, without a comparison.")
-    with pytest.raises(DataError, match="nothing to draw"):
+    assert str(choice).startswith(f"{DEFAULT}, without a search.")
+    with pytest.raises(DataError, match="has no trials to plot"):
         choice.plot()
     assert ranker.training_["auto"]["chosen"] == DEFAULT
     ranker.save(tmp_path / "m.toprank")
@@ -210,9 +210,9 @@ def test_data_that_nothing_can_be_chosen_on(parts, data):
     train, valid = parts
     ranker = tr.AutoRanker(**QUICK).fit(train)
     before = ranker.predict(valid)
-    with pytest.raises(DataError, match="all documents have the same label"):
+    with pytest.raises(DataError, match="All documents of each query"):
         ranker.fit(train.replace(labels=np.ones(train.n_documents)))
-    with pytest.raises(DataError, match="all documents have the same label"):
+    with pytest.raises(DataError, match="All documents of each query"):
         ranker.fit(train, valid=valid.replace(labels=np.zeros(valid.n_documents)))
     with pytest.raises(UnknownNameError):
         tr.AutoRanker(metric="ncdg").fit(train)
@@ -351,7 +351,7 @@ def test_the_budget_is_kept_to_the_tree_and_the_step_however_slow_they_are(parts
     assert ranker.selection_.timed_out
     late = [row["name"] for row in ranker.selection_.trials if row["state"] == "not tried"]
     cut = [row["name"] for row in ranker.selection_.trials if row["state"] == "cut short"]
-    for names, words in ((late, "Not tried for lack of time: "), (cut, "Cut short for lack of time: ")):
+    for names, words in ((late, "Not tried for lack of time: "), (cut, "Stopped early for lack of time: ")):
         assert not names or words in ranker.selection_.summary
         assert all(name in ranker.selection_.summary for name in names)
     assert np.isfinite(ranker.predict(valid)).all()
@@ -368,17 +368,17 @@ def test_without_limit_the_slow_machine_ends_nothing(parts, costly):
 
 def test_a_training_again_that_takes_too_long_is_given_up(parts, costly, monkeypatch):
     """The choice is quick, and training it again on all the data takes hours."""
-    real = automatic.fit_again
+    real = automatic.refit_on_all
 
     def slow(ranker, rounds, data):
         costly.now += 3600.0
         return real(ranker, rounds, data)
 
-    monkeypatch.setattr(automatic, "fit_again", slow)
+    monkeypatch.setattr(automatic, "refit_on_all", slow)
     ranker = tr.AutoRanker(300.0, max_trials=1, threads=1).fit(parts[0])
     assert not ranker.selection_.refitted
     assert ranker.selection_.timed_out
-    assert "not trained again on all the data for lack of time" in ranker.selection_.summary
+    assert "not refitted on all the data for lack of time" in ranker.selection_.summary
     assert np.isfinite(ranker.predict(parts[1])).all()
 
 

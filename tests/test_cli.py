@@ -332,7 +332,7 @@ def test_train_without_choosing(files, monkeypatch):
     arguments = ("train", "data.txt", "--system", "auto", "--time-budget", "1", "-o", "m.toprank")
     told = toprank(*arguments, "--no-blend").stdout
     assert "candidate" in told
-    assert "were held out to choose on" in " ".join(told.split())
+    assert "were held out for the selection" in " ".join(told.split())
     answer = json.loads(toprank(*arguments, "--json", "--quiet").stdout)
     assert answer["system"] == "auto"
     assert answer["n_held_out"] == 5
@@ -452,7 +452,7 @@ def test_tune(tmp_path, monkeypatch):
     assert (model.loss.psi, model.loss.alpha) == ("exponential", answer["options"]["loss.alpha"])
     assert (tmp_path / "s.svg").exists()
     shown = toprank(*arguments, *space, "--n-trials", "4", "-o", "m.toprank").stdout
-    assert "All 4 trials were made." in shown
+    assert "All 4 trials were completed." in shown
     assert "optimistic" in shown
     for options, status, words in (
         (["--metric", "map", *space], 1, "judged by ndcg@10"),

@@ -226,7 +226,7 @@ def test_a_space_is_refused_before_anything_is_read(folder):
     assert "l2 must be a number of 0 or more, or several, not 'foo'" in str(done.exception)
     empty = next(name for name in tr.systems.names() if not default_space(name))
     done = invoked("tune", "none.txt", "--system", empty, "-o", "no", status=1)
-    assert "for example with --space max_rounds=100,300" in str(done.exception)
+    assert "for example --space max_rounds=100,300" in str(done.exception)
     several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "-o", "no")
     done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
     assert "Search it instead: --space l2=A,B,..., or" in str(done.exception)

@@ -80,10 +80,10 @@ def test_what_is_said(linear):
     asked = ExplainedQuery(ranker, data, "q3")
     first, last = asked.order[0], asked.order[-1]
     above = str(ranker.explain(data, "q3", asked.names[first], asked.names[last]))
-    assert f"{asked.names[first]} stands above {asked.names[last]} because " in above
-    assert "(place 1, score" in above
+    assert f"{asked.names[first]} ranks above {asked.names[last]} because " in above
+    assert "(rank 1, score" in above
     below = str(ranker.explain(data, "q3", asked.names[last], asked.names[first]))
-    assert f"{asked.names[last]} stands below {asked.names[first]} because " in below
+    assert f"{asked.names[last]} ranks below {asked.names[first]} because " in below
     same = RankingData([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], feature_names=NAMES)
     found = ranker.explain(same, a=0, b=1)
     assert "0 and 1 have the same score: no feature makes a difference." in str(found)
@@ -162,11 +162,11 @@ def test_sparse_data_are_explained_as_dense_ones():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"qid": "q33"}, "There is no query 'q33' in these data; did you mean 'q3'"),
-        ({"qid": "zzzz"}, r"There is no query 'zzzz' in these data; there are 'q0', 'q1', 'q2' …\."),
-        ({"qid": "q3", "a": "d11"}, "There is no document 'd11' in query q3; did you mean 'd1'"),
-        ({"qid": "q3", "a": "d1", "b": "d1"}, "'d1' was given twice"),
-        ({}, r"These data have 10 queries; name the one to explain by its qid\."),
+        ({"qid": "q33"}, "The query 'q33' does not exist in these data; did you mean 'q3'"),
+        ({"qid": "zzzz"}, r"The query 'zzzz' does not exist in these data; existing ids: 'q0', 'q1', 'q2' …\."),
+        ({"qid": "q3", "a": "d11"}, "The document 'd11' does not exist in query q3; did you mean 'd1'"),
+        ({"qid": "q3", "a": "d1", "b": "d1"}, "'d1' was passed twice"),
+        ({}, r"The data have 10 queries; pass the qid of the query to explain\."),
     ],
 )
 def test_what_is_not_there_is_refused_with_near_names(linear, asked, message):
@@ -181,9 +181,9 @@ def test_other_doors(linear):
         tr.LinearRanker().explain(data, "q3")
     with pytest.raises(DataError, match="RankingData"):
         ranker.explain(data.X)
-    with pytest.raises(DataError, match="has one document"):
+    with pytest.raises(DataError, match="has only one document"):
         ranker.explain(RankingData(data.X[:1], feature_names=NAMES))
-    with pytest.raises(DataError, match="2 documents called 'd'"):
+    with pytest.raises(DataError, match="2 documents with id 'd'"):
         ranker.explain(RankingData(data.X[:2], document_ids=["d", "d"], feature_names=NAMES), a="d")
     with pytest.raises(ToprankError, match="3 features"):
         ranker.explain(RankingData(np.zeros((2, 2))))
@@ -215,11 +215,11 @@ def test_a_large_query_is_compared_with_some_documents_where_it_is_estimated():
     data = tr.synthetic(n_queries=3, n_documents=30, n_features=12, seed=0)
     ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
     found = tr.explanations.explain_query(ranker, data, data.qids[0], top=0)
-    assert "8 documents of the query, drawn by seed 0" in str(found)
+    assert "8 documents of the query, sampled with seed 0" in str(found)
     assert found.errors is not None
     sums = found.values.sum(axis=1) + found.mean
     np.testing.assert_allclose(sums, [one.score for one in found.documents], atol=1e-9)
-    assert "10 more documents are not shown" in str(found)
+    assert "lists 10 more documents" in str(found)
 
 
 # ---- what would change an order ----
@@ -315,7 +315,7 @@ def test_features_of_the_query_are_not_changed():
             found = tr.explanations.counterfactuals(ranker.fit(data), data, qid)
             assert {change.feature for change in found.changes} <= {"bm25"}
             assert found.features == 1
-            assert "same value in all documents of the query" in found.caveats[0]
+            assert "constant within the query" in found.caveats[0]
 
 
 _MADE = {}
@@ -341,7 +341,7 @@ def test_no_single_feature_can():
     lower, higher = int(np.argmin(same)), int(np.argmax(same))
     said = tr.explanations.counterfactuals(flat, data, a=higher, b=lower)
     assert said.changes == ()  # a stump: the lower one can be made equal, never higher
-    assert said.summary.startswith("No single feature can lift")
+    assert said.summary.startswith("No change of a single feature")
 
 
 def test_a_value_beyond_the_data_is_told_as_such():
@@ -349,7 +349,9 @@ def test_a_value_beyond_the_data_is_told_as_such():
     ranker = tr.LinearRanker("ListNet").fit(data)
     found = tr.explanations.counterfactuals(ranker, data, a=0, b=1)
     assert not found.changes[0].seen
-    assert "with a value of these data; 1 would stand above 0 if its sales were above 10" in found.summary
+    assert (
+        "No value within these data ranks 1 above 0; 1 would rank above 0 if its sales were above 10" in found.summary
+    )
 
 
 def test_other_rankers_are_searched_within_the_data():
@@ -358,7 +360,7 @@ def test_other_rankers_are_searched_within_the_data():
     qid = data.qids[1]
     found = tr.explanations.counterfactuals(ranker, data, qid)
     assert not found.exact
-    assert "searched at 65 values" in str(found)
+    assert "grid search over 65 values" in str(found)
     asked = ExplainedQuery(ranker, data, qid)
     a, b = asked.order[:2]
     for change in found.changes:
@@ -469,8 +471,8 @@ def test_importance_does_not_change_the_data_and_takes_sparse_ones(linear):
         ({"shuffle": "withn"}, UnknownNameError, "did you mean 'within'"),
         ({"n_repeats": 0}, DataError, "n_repeats"),
         ({"features": ["sale"]}, UnknownNameError, "did you mean 'sales'"),
-        ({"features": [7]}, DataError, "run from 0 to 2"),
-        ({"features": []}, DataError, "no features"),
+        ({"features": [7]}, DataError, "valid numbers are 0 to 2"),
+        ({"features": []}, DataError, "features is empty"),
         ({"confidence": 2}, DataError, "confidence"),
     ],
 )
@@ -499,7 +501,7 @@ def test_missing_is_a_value_too(linear):
     data, ranker = linear
     found = tr.explanations.partial_dependence(ranker, data, "<b>age</b>", grid_resolution=4, n_documents=20, seed=1)
     assert found.shown[-1] == "missing"
-    assert "20 documents drawn by seed 1" in found.description
+    assert "20 documents sampled with seed 1" in found.description
     assert "<b>age" not in found.plot().svg()
     assert "<b>age" not in found._repr_html_()
 
@@ -538,7 +540,7 @@ def test_an_effect_keeps_its_values_whatever_the_feature_is_called(name):
 
 def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatch):
     """All pairs of ten thousand documents would take hours; a linear ranker has its terms at once."""
-    monkeypatch.setattr("toprank.explanations.queries._PAIRS", 300)
+    monkeypatch.setattr("toprank.explanations.queries._MAX_PAIRS", 300)
     rng = np.random.default_rng(0)
     data = tr.RankingData(rng.normal(size=(30, 3)), rng.integers(0, 3, 30))
     for ranker, said in ((few_trees(), "the mean of 10 documents"), (tr.LinearRanker(), "the mean of all documents")):
@@ -570,7 +572,7 @@ def test_what_a_search_found_is_not_its_ranker(linear):
 def test_importance_is_judged_by_one_metric(linear):
     data, ranker = linear
     for several in ("ndcg@10,map", ["ndcg@10", "map"]):
-        with pytest.raises(DataError, match="judged by one metric, not by ndcg@10, map"):
+        with pytest.raises(DataError, match="takes one metric, not ndcg@10, map"):
             tr.permutation_importance(ranker, data, several, n_repeats=1)
 
 
@@ -585,8 +587,8 @@ def test_a_difference_that_no_feature_makes_is_called_rounding():
     a, b = ExplainedDocument("a", 1.0 + 1e-7, 1), ExplainedDocument("b", 1.0, 2)
     values = {"values": np.zeros(2), "errors": None, "a_values": ("1", "2"), "b_values": ("1", "2"), "method": "exact"}
     found = Explanation("q", a, b, ("x", "y"), **values)
-    assert found.summary == "a stands above b by the rounding of the scores alone."
-    assert Explanation("q", b, a, ("x", "y"), **values).summary.startswith("b stands below a by the rounding")
+    assert found.summary == "a ranks above b only by rounding errors of the scores."
+    assert Explanation("q", b, a, ("x", "y"), **values).summary.startswith("b ranks below a only by rounding")
 
 
 # ---- the command line ----
@@ -652,9 +654,9 @@ def test_features_of_text_are_called_by_their_numbers(folder):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--qid", "q33"], 1, "There is no query 'q33' in these data; did you mean 'q3'"),
-        (["--qid", "q3", "--docs", "d1", "d9"], 1, "There is no document 'd9' in query q3; did you mean"),
-        (["--docs", "d1", "d2"], 1, "name the one to explain by its qid."),
+        (["--qid", "q33"], 1, "The query 'q33' does not exist in these data; did you mean 'q3'"),
+        (["--qid", "q3", "--docs", "d1", "d9"], 1, "The document 'd9' does not exist in query q3; did you mean"),
+        (["--docs", "d1", "d2"], 1, "pass the qid of the query to explain."),
         (["--feature", "prise"], 1, "did you mean 'price'?"),
         (["--feature", "price", "--qid", "q3"], 2, "leave --qid and --docs out"),
     ],
@@ -763,4 +765,4 @@ def test_dense_data_are_tried_in_every_feature(linear):
     thin = data.replace(X=sparse.csr_matrix(np.where(np.arange(data.n_features) == 0, 0.0, np.nan_to_num(data.X))))
     found = tr.explanations.counterfactuals(ranker, thin, thin.qids[0])
     assert found.features < data.n_features
-    assert found.caveats[-1].startswith("Only features that one of the two documents has")
+    assert found.caveats[-1].startswith("Only features that are nonzero in one of the two documents")

@@ -42,12 +42,15 @@ def test_a_feature_matters_where_its_loss_is_both_significant_and_above_nothing(
     found = an_importance([0.05, 0.0501, 0.01, 0.01], [0.3, 0.2, 0.0, -0.1])
     assert found.significant == ("f00",)
     assert found.summary == (
-        "f00 matters most: shuffled, ndcg loses 0.3000 of 0.5000 [0.2900, 0.3100]. 1 of 4 features are shown to matter."
+        "f00 matters most: when it is shuffled, ndcg drops by 0.3000 [0.2900, 0.3100] from 0.5000. "
+        "1 of 4 features are significant."
     )
-    assert an_importance([0.01], [0.3]).summary.endswith("1 of 1 feature is shown to matter.")
-    assert an_importance([0.01], [0.0]).summary == "No feature is shown to matter to ndcg on these queries."
+    assert an_importance([0.01], [0.3]).summary.endswith("1 of 1 feature is significant.")
+    assert an_importance([0.01], [0.0]).summary == "No feature has a significant importance for ndcg on these queries."
     second = an_importance([0.9, 0.01, 0.02], [0.3, 0.2, 0.1])
-    assert second.summary.startswith("f01 matters most: shuffled, ndcg loses 0.2000 of 0.5000 [0.1900, 0.2100]. 2 of")
+    assert second.summary.startswith(
+        "f01 matters most: when it is shuffled, ndcg drops by 0.2000 [0.1900, 0.2100] from 0.5000. 2 of"
+    )
     assert an_importance([0.1], [0.3], confidence=0.9).significant == ("f00",)  # 1 - 0.9 is a little below 0.1
 
 
@@ -111,14 +114,14 @@ def test_effects_are_over_all_documents_where_so_many_are_asked_for(fitted, n_mo
     data, ranker = fitted
     n = data.n_documents
     every = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=2, n_documents=n + n_more)
-    assert every.description == f"The mean over {n:,} documents."
+    assert every.description == f"Mean over {n:,} documents."
     assert every.values.tolist() == [data.X[:, 1].min(), data.X[:, 1].max()]
     at_ends = ranker.coef_[1] * (every.values[:, None] - data.X[:, 1])
     np.testing.assert_allclose(every.means, at_ends.mean(axis=1))
     np.testing.assert_allclose(every.p10, np.quantile(at_ends, 0.1, axis=1))
     np.testing.assert_allclose(every.p90, np.quantile(at_ends, 0.9, axis=1))
     some = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=2, n_documents=n - 1, seed=3)
-    assert some.description == f"The mean over {n - 1:,} documents drawn by seed 3."
+    assert some.description == f"Mean over {n - 1:,} documents sampled with seed 3."
     one = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=2, n_documents=1, seed=0)
     assert one.p10.tolist() == one.p90.tolist()
 
@@ -136,12 +139,12 @@ def test_an_effect_in_words():
         "price", np.array([1.0, 2.0, 3.0]), ("1", "2", "3"), means, means - 1, means + 1, False, "How."
     )
     assert str(found).startswith(
-        "Other features being as they are, the score is highest at price = 1 (+0.5) and lowest at 2 (−0.25)."
+        "With other features unchanged, the score is highest at price = 1 (+0.5) and lowest at 2 (−0.25)."
     )
     level = PartialDependence(
         "price", np.array([1.0, 2.0]), ("1", "2"), np.ones(2), np.ones(2), np.ones(2), False, "How."
     )
-    assert str(level).startswith("The score hardly depends on price, other features being as they are.")
+    assert str(level).startswith("The score does not depend on price if other features are unchanged.")
 
 
 @pytest.mark.parametrize(
@@ -177,8 +180,8 @@ def test_what_moved_a_document_the_three_largest_first():
     assert "b 0" not in str(one)
     assert "nothing" in str(a_query(1, np.zeros((1, 5))))
     assert "c: 0" not in found.plot()._repr_svg_()
-    assert "What moved d00" in found.plot()._repr_svg_()
-    assert "What moved d01" in found.plot("d01")._repr_svg_()
+    assert "Contributions to d00" in found.plot()._repr_svg_()
+    assert "Contributions to d01" in found.plot("d01")._repr_svg_()
     with pytest.raises(KeyError, match="d02"):
         found.contributions("d02")
     assert found.to_frame("arrow").column("error").to_pylist() == [0.0] * 10
@@ -220,17 +223,16 @@ def some_changes(*seen, exact=True):
 
 
 def test_the_smallest_change_with_a_value_of_the_data_is_told():
-    assert some_changes().summary == "No single feature can lift b above a."
-    assert some_changes(False, True, True).summary == "b would stand above a if its f1 were above 1 (now 1)."
+    assert some_changes().summary == "No change of a single feature ranks b above a."
+    assert some_changes(False, True, True).summary == "b would rank above a if its f1 were above 1 (now 1)."
     assert some_changes(False, False).summary == (
-        "No single feature can lift b above a with a value of these data; "
-        "b would stand above a if its f0 were above 0 (now 1)."
+        "No value within these data ranks b above a; b would rank above a if its f0 were above 0 (now 1)."
     )
     text = str(some_changes(*[True] * 7))
     assert "f4" in text
     assert "f5" not in text
-    assert "7 of 9 features can do it alone (exact)." in text
-    assert "searched at 65 values" in str(some_changes(True, exact=False))
+    assert "7 of 9 features suffice alone (exact)." in text
+    assert "grid search over 65 values" in str(some_changes(True, exact=False))
     assert "a crossing to 1e-08 of that range" in str(some_changes(True, exact=False))  # 1 / (64 · 16⁵)
 
 
@@ -256,7 +258,7 @@ def test_features_by_number_and_name(fitted):
     names = data.feature_names
     assert [feature_number(ranker, data, one) for one in (0, np.int64(2), names[1])] == [0, 2, 1]
     for wrong in (-1, 3, True, 1.0):
-        with pytest.raises(DataError, match="they run from 0 to 2"):
+        with pytest.raises(DataError, match="valid numbers are 0 to 2"):
             feature_number(ranker, data, wrong)
     with pytest.raises(UnknownNameError):
         feature_number(ranker, data, "none")

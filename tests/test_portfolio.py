@@ -16,8 +16,8 @@ from toprank.display import progress
 from toprank.errors import DataError, UnknownNameError
 from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection import automatic, search
-from toprank.model_selection.automatic import _again
-from toprank.model_selection.decision import MOST_MEMBERS, decide
+from toprank.model_selection.automatic import _refit_trial
+from toprank.model_selection.decision import MAX_MEMBERS, decide
 from toprank.model_selection.default import BLENDED_SYSTEMS
 from toprank.model_selection.portfolio import PortfolioEntry, PortfolioSearch, portfolio
 from toprank.model_selection.search import Trial
@@ -106,7 +106,7 @@ def test_the_whole_portfolio(parts):
     half = np.array([(row["difference_high"] - row["difference_low"]) / 2 for row in singles])
     gap = np.array([-row["difference"] for row in singles])
     worth = np.where(half > 0, np.clip(1 - gap / np.where(half > 0, half, 1), 0, 1), 1.0)
-    worth[MOST_MEMBERS:] = 0
+    worth[MAX_MEMBERS:] = 0
     weights = np.array([row["weight"] for row in singles])
     is_default = np.isin([row["name"] for row in singles], BLENDED_SYSTEMS)
     own = weights - 0.5 * worth / worth.sum()  # the half of the default system
@@ -159,10 +159,10 @@ def test_held_out_queries_and_training_again(data, short):
     best = next(entry for entry in entries() if entry.name == choice.name).ranker.fit(learned, valid=held_out)
     assert choice.value == pytest.approx(tr.evaluate(best.predict(held_out), held_out).mean["ndcg@10"])
     rounds = () if best.rounds is None else (best.best_iteration_,)
-    again = _again(Trial("", fitted=best, rounds=rounds), data)
+    again = _refit_trial(Trial("", fitted=best, rounds=rounds), data)
     np.testing.assert_array_equal(choice.ranker.predict(data), again.predict(data))
-    assert "12 queries of 48, drawn by seed 3, were held out" in choice.summary
-    assert "trained again on all 48 queries" in choice.summary
+    assert "12 queries of 48, sampled with seed 3, were held out" in choice.summary
+    assert "refitted on all 48 queries" in choice.summary
 
 
 def test_a_blend_is_trained_again_too(data, short):
@@ -323,7 +323,7 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
     assert choice.timed_out
     assert {row["name"] for row in judged(choice)} - {"blend"} == {"a", "b", "quick", "trees"}
     assert "Not tried for lack of time: too long, late, more trees." in choice.summary
-    assert "The budget of 12 s was too short" in choice.summary
+    assert "The time budget of 12 s was too short" in choice.summary
 
 
 def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
@@ -342,7 +342,7 @@ def test_there_is_no_training_again_without_time(data, monkeypatch):
     assert not choice.refitted
     assert choice.timed_out
     assert choice.ranker.training_["queries"] == 36
-    assert "not trained again on all the data for lack of time" in choice.summary
+    assert "not refitted on all the data for lack of time" in choice.summary
 
 
 def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
@@ -355,7 +355,7 @@ def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
     assert choice.timed_out
     assert 1 <= long.best_iteration_ < 10**6
     assert long.callbacks == ()
-    assert "Cut short for lack of time: endless" in choice.summary
+    assert "Stopped early for lack of time: endless" in choice.summary
 
 
 def test_the_last_round_is_not_cut_short(parts, monkeypatch):
@@ -392,11 +392,11 @@ def test_an_interrupt_before_anything_is_there(data, short):
 
 
 def test_an_interrupt_while_training_again(data, short, monkeypatch):
-    monkeypatch.setattr(automatic, "fit_again", lambda *_: Stopped().fit(None))
+    monkeypatch.setattr(automatic, "refit_on_all", lambda *_: Stopped().fit(None))
     choice = tr.auto(data, time_budget=600)
     assert choice.interrupted
     assert not choice.refitted
-    assert "Training it again on all the data was interrupted" in choice.summary
+    assert "The refit on all the data was interrupted" in choice.summary
     assert "same model" not in choice.summary
     assert np.isfinite(choice.ranker.predict(data)).all()
 
@@ -426,9 +426,9 @@ def test_impossible_data_are_refused_in_a_sentence(labels, sizes, words):
 
 def test_what_cannot_be_judged_or_compared(parts, short):
     train, valid = parts
-    with pytest.raises(DataError, match="valid data all documents have the same label"):
+    with pytest.raises(DataError, match="documents of each query in the valid data have the same label"):
         tr.auto(train, valid.replace(labels=np.zeros(valid.n_documents)))
-    with pytest.raises(DataError, match="validation data have 2 features, but the training data 4"):
+    with pytest.raises(DataError, match="validation data have 2 features, but the training data have 4"):
         tr.auto(train, valid.replace(X=valid.X[:, :2], feature_names=["a", "b"]))
     for wrong in ((train.X, None), (train, valid.X)):
         with pytest.raises(DataError, match="must be a RankingData"):
@@ -445,9 +445,11 @@ def test_what_cannot_be_judged_or_compared(parts, short):
 def test_few_queries_with_validation_data_are_enough(parts, short):
     train, valid = parts
     choice = tr.auto(train.select([0, 1, 2]), valid.select([0]), time_budget=600)
-    assert "judged on 1 query" in choice.summary
+    assert "evaluated on 1 query" in choice.summary
     assert "A single query has no interval" in choice.summary
-    assert "Half of the weight is that of the default system (ListNet, LambdaMART)" in " ".join(choice.summary.split())
+    assert "Half of the weight is reserved for the default system (ListNet, LambdaMART)" in " ".join(
+        choice.summary.split()
+    )
     assert "inf" not in choice.summary
     assert "much of the order is luck" in choice.summary
     assert json.dumps(choice.to_dict(), allow_nan=False)
@@ -458,9 +460,9 @@ def test_candidates_that_do_not_go_with_the_labels_are_named(parts, short):
     short.append(PortfolioEntry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), 3.0))
     choice = tr.auto(*halves, time_budget=600)
     assert names(choice, "refused") == ("McRank",)
-    assert "McRank does not go with these data" in choice.summary
+    assert "McRank does not support these data" in choice.summary
     short[:] = [short[-1]]
-    with pytest.raises(DataError, match="No ranker of the portfolio"):
+    with pytest.raises(DataError, match="No candidate of the portfolio"):
         tr.auto(*halves, time_budget=600)
 
 
@@ -475,7 +477,7 @@ def test_a_label_that_only_a_held_out_query_has(label, refused):
     odd = data.replace(labels=labels)
     choice = tr.auto(odd, time_budget=600, threads=1)
     assert refused <= set(names(choice, "refused"))
-    assert all(f"{name} does not go with these data" in choice.summary for name in names(choice, "refused"))
+    assert all(f"{name} does not support these data" in choice.summary for name in names(choice, "refused"))
     assert not refused & {row["name"] for row in judged(choice)}
     assert choice.refitted
     assert choice.ranker.training_["queries"] == 30
@@ -486,11 +488,11 @@ def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch)
         def fit(self, X, y=None, qid=None, *, valid=None):
             raise DataError("No.")
 
-    monkeypatch.setattr(automatic, "fit_again", lambda *_: Refusing().fit(None))
+    monkeypatch.setattr(automatic, "refit_on_all", lambda *_: Refusing().fit(None))
     choice = tr.auto(data, time_budget=600)
     assert not choice.refitted
     assert not choice.interrupted
-    assert "could not be trained again on all the data, so it is as chosen: No." in choice.summary
+    assert "The refit on all the data failed, so the model of the search is kept: No." in choice.summary
     assert np.isfinite(choice.ranker.predict(data)).all()
 
 
@@ -517,7 +519,7 @@ def test_a_seed_that_is_none_is_refused(data, seed):
 
 def test_numbers_of_numpy_are_numbers(data, short):
     choice = tr.auto(data, seed=np.int64(3), time_budget=np.float32(600))
-    assert "drawn by seed 3" in choice.summary
+    assert "sampled with seed 3" in choice.summary
 
 
 # ---- command line ----
@@ -541,7 +543,7 @@ def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_pat
 
 def test_the_command_says_that_training_again_was_interrupted(data, short, monkeypatch, tmp_path):
     tr.write(data, tmp_path / "d.txt")
-    monkeypatch.setattr(automatic, "fit_again", lambda *_: Stopped().fit(None))
+    monkeypatch.setattr(automatic, "refit_on_all", lambda *_: Stopped().fit(None))
     paths = (tmp_path / "d.txt", "-o", tmp_path / "m.toprank")
     result = invoke("train", *paths, "--system", "auto", "--time-budget", 600, status=130)
     assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
@@ -583,12 +585,12 @@ def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
     assert learned.metadata["day"].max() < judged.metadata["day"].min()
     assert (learned.n_queries, judged.n_queries) == (36, 12)
     assert choice.n_held_out == 12
-    assert "12 queries of 48, the latest by 'day', were held out to choose on" in choice.summary
+    assert "12 queries of 48, the latest by 'day', were held out for the selection" in choice.summary
     assert choice.refitted  # the latest queries are learned from in the end
 
 
 def test_time_is_asked_for_where_something_is_held_out(data, parts, short, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"leave one of the two out: valid= or time_column=\.$"):
+    with pytest.raises(DataError, match=r"omit one of the two: valid= or time_column=\.$"):
         tr.auto(*parts, time_column="day")
     with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
         tr.auto(data, time_column="day")
@@ -634,4 +636,4 @@ def test_the_first_candidate_need_not_be_done_for_the_search_to_speak(data, shor
     tr.auto(data, time_budget=60)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "Trying systems for about 60 s …"
-    assert said[-1] == "Training the choice again on all 48 queries …"
+    assert said[-1] == "Refitting the selected model on all 48 queries …"

@@ -13,23 +13,23 @@ from toprank.errors import DataError
 from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection import decision as decision_module
 from toprank.model_selection import portfolio as module
-from toprank.model_selection.automatic import _new_to
+from toprank.model_selection.automatic import _queries_with_new_labels
 from toprank.model_selection.decision import (
     Decision,
-    StoryFacts,
+    SummaryFacts,
     _blend,
-    _caution,
     _data,
     _default,
     _interval,
     _left_out,
+    _optimism,
     _winner,
     decide,
     rows_of,
 )
 from toprank.model_selection.portfolio import NO_TIME, PortfolioEntry, PortfolioSearch, RefitPlan, tree_settings
 from toprank.model_selection.result import _signed
-from toprank.model_selection.search import Clock, Refit, Trial, TrialJudge
+from toprank.model_selection.search import Clock, Refit, Trial, TrialEvaluator
 from toprank.model_selection.weights import paired_gain, plausibility
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval
@@ -53,7 +53,7 @@ class Time:
 
 def tried(budget, plan, monkeypatch, **more):
     """Run entries of (name, in rounds, work, seconds, what happens); which were done with which share of the time."""
-    clock, shares, judge = Time(budget), {}, TrialJudge(None, "ndcg", "standard", 1)
+    clock, shares, judge = Time(budget), {}, TrialEvaluator(None, "ndcg", "standard", 1)
     kinds = {True: SimpleNamespace(rounds=1), False: SimpleNamespace(rounds=None)}
     entries = [PortfolioEntry(name, kinds[rounds], work) for name, rounds, work, *_ in plan]
     happens = {name: (seconds, what) for name, _, _, seconds, what in plan}
@@ -76,7 +76,7 @@ def tried(budget, plan, monkeypatch, **more):
 
 
 def names(search, *states):
-    return [trial.name for trial in search.of(*states)]
+    return [trial.name for trial in search.in_state(*states)]
 
 
 def test_the_default_system_may_use_all_of_the_time_and_others_half(monkeypatch):
@@ -85,7 +85,7 @@ def test_the_default_system_may_use_all_of_the_time_and_others_half(monkeypatch)
     assert shares == {"a": np.inf, "b": 12, "c": 4, "d": 4}
     names_done = names(found, "complete")
     assert (names_done, found.interrupts.happened, found.timed_out) == ([*"abcd"], False, False)
-    assert found.stopped == "All candidates were tried."
+    assert found.stopped == "All candidates were evaluated."
 
 
 def test_a_solver_that_is_expected_not_to_fit_is_left_out(monkeypatch):
@@ -123,7 +123,7 @@ def suspending(monkeypatch, budget, rounds, **more):
                      state="cut short" if cut else "complete")  # fmt: skip
 
     monkeypatch.setattr(PortfolioSearch, "attempt", attempt)
-    search = PortfolioSearch(TrialJudge(None, "ndcg", "standard", 1), clock, entries, **more)
+    search = PortfolioSearch(TrialEvaluator(None, "ndcg", "standard", 1), clock, entries, **more)
     search.run()
     return search, calls, clock
 
@@ -151,7 +151,7 @@ def test_no_more_than_a_twentieth_of_the_budget_stays_idle(monkeypatch, n_others
         found, _, clock = suspending(monkeypatch, 100.0, rounds, refit=RefitPlan(refit_factor))
         again = found.refit_seconds(found._plausible())
         spent = again if again <= clock.left else 0.0
-        complete = len(found.of("complete")) == len(rounds)
+        complete = len(found.in_state("complete")) == len(rounds)
         assert complete or clock.left - spent <= 5.0 or rounds["a"] > 100.0
         assert found.trials[0].state == "complete"
 
@@ -166,7 +166,7 @@ def test_the_first_that_goes_with_the_data_is_fitted_whatever_it_takes(monkeypat
     plan = [("a", False, 1, 4, DataError("labels")), ("b", False, 1, 4, ""), ("c", False, 1, 4, "")]
     found, shares = tried(-1.0, plan, monkeypatch)
     assert (names(found, "refused"), names(found, "not tried"), shares) == (["a"], ["c"], {"b": np.inf})
-    with pytest.raises(DataError, match=r"can learn from these data\. labels"):
+    with pytest.raises(DataError, match=r"can be trained on these data\. labels"):
         tried(9, plan[:1], monkeypatch)
 
 
@@ -189,13 +189,13 @@ def test_as_many_are_tried_as_were_asked_for(monkeypatch):
     ]
     found, _ = tried(99, plan, monkeypatch, max_trials=2)
     assert [names(found, state) for state in ("refused", "complete", "not tried")] == [["a"], ["b", "c"], ["d"]]
-    assert found.stopped == "As many were tried as were asked for."
+    assert found.stopped == "The maximum number of trials was reached."
     assert not found.timed_out  # more time would have given no more
     assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
 
 
 def a_search(*trials, max_trials=None, interrupted=False):
-    search = PortfolioSearch(TrialJudge(None, "ndcg", "standard", 1), Clock(), [], max_trials=max_trials)
+    search = PortfolioSearch(TrialEvaluator(None, "ndcg", "standard", 1), Clock(), [], max_trials=max_trials)
     search.trials.extend(trials)
     search.interrupts.happened = interrupted
     return search
@@ -231,15 +231,15 @@ def a_judge(n=40, higher=True):
 
 def test_one_alone_or_all_alike_is_taken_without_a_blend():
     alike = decide([trial("a", 0.5, 0.5, np.nan), trial("b", 0.5, 0.5, np.nan)], a_judge(), blend=True)
-    assert (alike.all_alike, [one.name for one in alike.members], alike.blend) == (True, ["a"], None)
-    assert _blend(alike) == "a, the first that was tried, is taken; nothing is blended."
+    assert (alike.all_equal, [one.name for one in alike.members], alike.blend) == (True, ["a"], None)
+    assert _blend(alike) == "a, the first candidate, is selected; nothing is blended."
     assert "All 2 candidates have the same value on every one of these queries (0.5000)" in _winner(alike, a_judge())
     one = decide([trial("a", 0.5, 0.4)], a_judge(), blend=True)
-    assert (one.all_alike, _winner(one, a_judge())) == (False, "One candidate was tried, a (0.4500).")
-    assert _blend(one) == "a is taken."
+    assert (one.all_equal, _winner(one, a_judge())) == (False, "One candidate was tried, a (0.4500).")
+    assert _blend(one) == "a is selected."
     unasked = decide([trial("a", 0.5, 0.3), trial("b", 0.3, 0.5)], a_judge(), blend=False)
     assert [member.name for member in unasked.members] == ["a", "b"]
-    assert _blend(unasked) == "No blend was asked for, so a is taken, though others may be as good."
+    assert _blend(unasked) == "Blending is off, so a is selected, though others may be as good."
 
 
 class Scores(tr.LinearRanker):
@@ -279,11 +279,11 @@ def test_the_default_system_keeps_half_of_the_weight():
     kept = decide(trials, judge, blend=True, default=("one", "two"))
     assert (kept.share, kept.default, kept.blended) == (0.5, ("one", "two"), True)
     for trial in trials:
-        half = (free.weight_of.get(trial.name, 0) + alone.weight_of.get(trial.name, 0)) / 2
-        assert kept.weight_of.get(trial.name, 0) == pytest.approx(half)
+        half = (free.weights_by_name.get(trial.name, 0) + alone.weights_by_name.get(trial.name, 0)) / 2
+        assert kept.weights_by_name.get(trial.name, 0) == pytest.approx(half)
     assert kept.order == free.order
     assert kept.intervals == free.intervals
-    assert _default(kept) == "Half of the weight is that of the default system (one, two)."
+    assert _default(kept) == "Half of the weight is reserved for the default system (one, two)."
 
 
 def test_without_other_candidates_the_default_system_is_chosen_as_ever():
@@ -297,7 +297,7 @@ def test_what_is_clearly_better_does_without_the_default_system():
     decision = decide(trials, judge, blend=True, default=("bad", "worse"))
     assert ([one.name for one in decision.chosen], decision.share) == (["good"], 0.0)
     assert _default(decision) == (
-        "That is better than a choice with the default system (bad, worse) in it by more than one standard error."
+        "That is better by more than one standard error than any selection with the default system (bad, worse)."
     )
 
 
@@ -309,8 +309,8 @@ def test_a_blend_that_is_below_the_default_system_is_not_taken(monkeypatch):
     decision = decide(trials, judge, blend=True, default=("own",))
     assert ([one.name for one in decision.chosen], decision.share, decision.blended) == (["own"], 1.0, False)
     assert decision.ranker is decision.chosen[0].ranker
-    assert _blend(decision) == "own is taken."
-    assert _default(decision).startswith("That is the default system (own): nothing better was found")
+    assert _blend(decision) == "own is selected."
+    assert _default(decision).startswith("That is the default system (own): no candidate was better")
 
 
 def test_without_a_blend_another_is_taken_if_better_by_a_standard_error():
@@ -334,7 +334,7 @@ def test_standard_errors_of_paired_differences():
 
 
 def test_errors_are_best_where_they_are_least():
-    order = TrialJudge(None, "owa", "standard", 1).ranked([trial("a", 0.5, 0.6), trial("b", 0.1, 0.1)])
+    order = TrialEvaluator(None, "owa", "standard", 1).ranked([trial("a", 0.5, 0.6), trial("b", 0.1, 0.1)])
     assert [one.name for one in order] == ["b", "a"]
 
 
@@ -350,15 +350,15 @@ def a_decision(*intervals, blended=False, weights=None, blend=None, members=None
 def test_the_lead_in_words():
     sure = _winner(a_decision((0, 0), (-0.25, -0.125)), a_judge())
     assert sure == (
-        "Of 2 candidates t0 (0.5000) did best, 0.1000 ahead of t1, the next (95 % interval of the lead +0.1250 to "
-        "+0.2500). That is more than chance would explain."
+        "Of 2 candidates t0 (0.5000) was best, 0.1000 ahead of the runner-up t1 (95 % interval of the lead +0.1250 to "
+        "+0.2500). This lead is significant."
     )
     error = _winner(a_decision((0, 0), (0.125, 0.25)), a_judge(higher=False))
-    assert "(95 % interval of the lead +0.1250 to +0.2500). That is more" in error
-    assert "told apart from another one:" in _winner(a_decision((0, 0), (-0.25, 0.0)), a_judge())
-    assert "told apart from 2 others:" in _winner(a_decision((0, 0), (-0.25, 0.1), (0.0, 0.1)), a_judge())
+    assert "(95 % interval of the lead +0.1250 to +0.2500). This lead is" in error
+    assert "not significantly better than another one" in _winner(a_decision((0, 0), (-0.25, 0.0)), a_judge())
+    assert "not significantly better than 2 others" in _winner(a_decision((0, 0), (-0.25, 0.1), (0.0, 0.1)), a_judge())
     assert _winner(a_decision((0, 0), (-np.inf, np.inf)), a_judge()).endswith(
-        "A single query has no interval: it cannot rule out any of the others."
+        "A single query has no interval, so the others may be as good."
     )
 
 
@@ -367,40 +367,42 @@ def test_the_blend_in_words():
     refused = _blend(a_decision((0, 0), level, blend=(-0.25, -0.125)))
     assert refused == (
         "A blend of t0, t1 was worse than the best alone (95 % interval of the difference -0.2500 to -0.1250) and is "
-        "not taken."
+        "not selected."
     )
     both = _blend(a_decision((0, 0), level, blended=True, blend=(-0.125, 0.25)))
-    assert both.startswith("Both (t0, t1) are blended, with equal weights: where")
+    assert both.startswith("Both (t0, t1) are blended with equal weights: if")
     assert both.endswith(
         "The blend has 0.7500 on the validation data (against the best alone: 95 % interval of the difference -0.1250 "
         "to +0.2500)."
     )
     three = _blend(a_decision((0, 0), level, level, blended=True, blend=level, weights=[0.5, 0.25, 0.25]))
-    assert three.startswith("All 3 (t0, t1, t2) are blended, with weights that fall with the evidence against them")
+    assert three.startswith("All 3 (t0, t1, t2) are blended with weights that decrease with the evidence against them")
     two = _blend(a_decision((0, 0), level, level, blended=True, blend=level, members=2))
     assert two.startswith("The best 2 of these (t0, t1)")
     assert _interval(interval(-np.inf, np.inf)) == ""
 
 
 def facts(refit=None, **changed):
-    settings = {"judge": a_judge(), "trained_on": 100, "drawn": "drawn by seed 7", "time_budget": 60.0}
-    return StoryFacts(**(settings | changed), refit=refit or Refit(None))
+    settings = {"judge": a_judge(), "trained_on": 100, "drawn": "sampled with seed 7", "time_budget": 60.0}
+    return SummaryFacts(**(settings | changed), refit=refit or Refit(None))
 
 
 def test_what_was_learned_from_in_words():
-    assert _data(facts()).startswith("40 queries of 140, drawn by seed 7, were held out to choose on, by ndcg (conv")
+    assert _data(facts()).startswith(
+        "40 queries of 140, sampled with seed 7, were held out for the selection by ndcg (conv"
+    )
     assert _data(facts(drawn="the latest by 'day'")).startswith("40 queries of 140, the latest by 'day', were held out")
     assert _data(facts(drawn=None)) == (
-        "The candidates learned from 100 queries and were judged on 40 queries by ndcg (convention standard)."
+        "The candidates were trained on 100 queries and evaluated on 40 queries by ndcg (convention standard)."
     )
-    assert "much of the order is luck" not in _caution(a_judge(30))
-    assert "With 29 queries to choose on, much of the order is luck." in _caution(a_judge(29))
+    assert "much of the order is luck" not in _optimism(a_judge(30))
+    assert "With 29 queries, much of the order is luck." in _optimism(a_judge(29))
 
 
 def test_what_was_left_out_in_words():
-    same = "Time did not run out, so the same data, seed and threads give the same model."
-    short = "The budget of 60 s was too short for all, so another run may choose otherwise."
-    stopped = "The search was interrupted; this is the best of what was tried until then."
+    same = "The time sufficed, so the same data, seed and threads give the same model."
+    short = "The time budget of 60 s was too short for all, so another run may select differently."
+    stopped = "The search was interrupted; this is the best candidate until then."
     done = trial("a", 1.0)
     late = [Trial(name, state="not tried", remark=NO_TIME) for name in "bc"]
     assert _left_out(a_search(done), facts()) == [same]
@@ -408,7 +410,7 @@ def test_what_was_left_out_in_words():
     assert _left_out(a_search(done), facts(Refit(None, interrupted=True))) == []
     assert _left_out(a_search(done, interrupted=True), facts()) == [stopped]
     assert _left_out(a_search(done, *late), facts()) == ["Not tried for lack of time: b, c.", short]
-    long = "a alone took 61.0 s: the first candidate is always fitted to the end, so that there is an answer."
+    long = "a alone took 61.0 s: the first candidate is always fitted completely, so that there is a result."
     assert _left_out(a_search(trial("a", 1.0, seconds=61.0), late[0]), facts())[:2] == [
         long, "Not tried for lack of time: b."
     ]  # fmt: skip
@@ -416,13 +418,13 @@ def test_what_was_left_out_in_words():
     assert _left_out(a_search(trial("a", 1.0, seconds=61.0)), facts(time_budget=None)) == [same]
     unasked = Trial("d", state="not tried", remark="enough")
     assert _left_out(a_search(done, unasked, max_trials=1), facts()) == [
-        "Not tried, since no more than 1 were asked for: d.",
+        "Not tried because of max_trials=1: d.",
         same,
     ]
     cut = [trial("a", 1.0, state="cut short"), trial("b", 1.0)]
-    assert _left_out(a_search(*cut), facts()) == ["Cut short for lack of time: a.", short]
+    assert _left_out(a_search(*cut), facts()) == ["Stopped early for lack of time: a.", short]
     refused = _left_out(a_search(done, Trial("b", state="refused", remark="why.")), facts())
-    assert refused == ["b does not go with these data: why.", same]
+    assert refused == ["b does not support these data: why.", same]
 
 
 def test_the_rows_of_a_decision():
@@ -441,9 +443,9 @@ def test_the_rows_of_a_decision():
 def test_queries_with_labels_that_were_not_learned_from_are_tried():
     X, qid = np.arange(8.0)[:, None], [0, 0, 1, 1, 2, 2, 3, 3]
     train = tr.RankingData(X, [0, 1, 0, 1, 0, 5, 0.5, 1], qid=qid)
-    assert _new_to(train.select([0, 2, 3]), train.select([0, 1, 2, 3])) is None
-    assert _new_to(train.select([0, 1]), train).qids.tolist() == [0, 2, 3]
-    assert _new_to(train.select([0, 2]), train).qids.tolist() == [0, 3]
+    assert _queries_with_new_labels(train.select([0, 2, 3]), train.select([0, 1, 2, 3])) is None
+    assert _queries_with_new_labels(train.select([0, 1]), train).qids.tolist() == [0, 2, 3]
+    assert _queries_with_new_labels(train.select([0, 2]), train).qids.tolist() == [0, 3]
 
 
 def test_sampled_trees_see_some_features_and_queries_and_may_be_larger():

@@ -12,14 +12,14 @@ from toprank.errors import DataError
 from toprank.model_selection.grid import GridSearch, _distinct, _key, grid_search
 from toprank.model_selection.picture import _best_so_far
 from toprank.model_selection.result import SelectionResult, _cell
-from toprank.model_selection.search import Interrupts, Trial, TrialJudge
+from toprank.model_selection.search import Interrupts, Trial, TrialEvaluator
 from toprank.significance import Interval
 
 
 def search(values, *, better=1.0, penalties=(0.1, 1.0, 10.0), refine=()):
     """A search that has fitted its grid: l2 → metric."""
     one = object.__new__(GridSearch)
-    one.judge = TrialJudge(None, "ndcg" if better > 0 else "owa", "standard", 1)
+    one.judge = TrialEvaluator(None, "ndcg" if better > 0 else "owa", "standard", 1)
     one.penalties, one.interrupts = penalties, Interrupts()
     one.system = SimpleNamespace(refine=refine, name="System", exact_grid=False)
     one.sentences, one.kept, one.combinations = [], None, []
@@ -63,7 +63,7 @@ def test_errors_are_better_where_they_are_lower():
 
 @pytest.mark.parametrize(("metric", "better"), [("ndcg@10", 1.0), ("owa", -1.0)])
 def test_a_metric_says_which_way_is_better(metric, better):
-    assert TrialJudge(None, metric, "standard", 1).sign == better
+    assert TrialEvaluator(None, metric, "standard", 1).sign == better
 
 
 def test_the_first_of_the_best_is_kept():
@@ -74,13 +74,13 @@ def test_a_walk_goes_on_as_long_as_it_gets_better():
     one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5})
     assert go_on(one, one.walk(), lambda l2: 0.6 if l2 <= 100 else 0.2) == [100.0, 1000.0]
     assert one.best.options["l2"] == 100.0
-    assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 1000, the best is 100."]
+    assert one.sentences == ["The best l2 was at the edge of the grid, 10; continued to 1000, the best is 100."]
 
 
 def test_a_walk_that_finds_nothing_better_says_so():
     one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5})
     assert go_on(one, one.walk()) == [100.0]
-    assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 100, which was no better."]
+    assert one.sentences == ["The best l2 was at the edge of the grid, 10; continued to 100, which was not better."]
 
 
 def test_a_walk_that_is_broken_off_says_how_far_it_came():
@@ -88,7 +88,7 @@ def test_a_walk_that_is_broken_off_says_how_far_it_came():
     walk = one.walk()
     one.trials.append(Trial("System", {"l2": next(walk)[0][0]}, 0.9))
     walk.close()  # as where Ctrl-C ends the search
-    assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 100, the best is 100."]
+    assert one.sentences == ["The best l2 was at the edge of the grid, 10; continued to 100, the best is 100."]
 
 
 def test_a_walk_ends_after_five_steps_and_begins_at_an_edge_alone():
@@ -113,7 +113,7 @@ def cautious(gains, se_rule, *, better=1.0, default=0.1):
     one = search({0.1: 0.4, 1.0: 0.5} if better > 0 else {0.1: 0.5, 1.0: 0.4}, better=better)
     one._default = lambda: next((each for each in one.trials if each.options["l2"] == default), None)
     one._per_query = lambda each: better * np.array(gains) if each is one.best else np.zeros(len(gains))
-    one.keep_default(se_rule)
+    one.apply_se_rule(se_rule)
     return one
 
 

@@ -83,7 +83,7 @@ def test_a_search_walks_beyond_the_edge_of_its_grid():
     assert chosen.options["l2"] == pytest.approx(ladder[top])
     assert chosen.value == pytest.approx(values[top], abs=1e-9)
     assert chosen.sentences == (
-        f"The best l2 of the grid lay at its edge, {ladder[1]:g}; tried on to {ladder[top + 1]:g}, "
+        f"The best l2 was at the edge of the grid, {ladder[1]:g}; continued to {ladder[top + 1]:g}, "
         f"the best is {ladder[top]:g}.",
     )
     as_it_stands = tr.grid_search(replace(system, exact_grid=True), train, valid)
@@ -446,7 +446,7 @@ def test_an_interrupt_that_leaves_nothing_of_a_fit_keeps_the_others(parts, monke
         return real(self, *args, **options)
 
     monkeypatch.setattr(Ranker, "fit", fit)
-    with pytest.warns(ConvergenceWarning, match=f"interrupted; the best of the {tried} candidates"):
+    with pytest.warns(ConvergenceWarning, match=f"interrupted; the best of {tried} evaluated"):
         chosen = tr.grid_search(name, train, valid, threads=1, **small)
     assert len(chosen.trials) == tried
     assert chosen.value == max(row["value"] for row in chosen.trials)
@@ -466,7 +466,7 @@ def test_an_interrupt_between_candidates_or_before_any(parts, monkeypatch):
 
     small = {"n_trees": 3, "min_data_in_leaf": 5}
     monkeypatch.setattr(searching, "each_block", interrupted_after(2))
-    with pytest.warns(ConvergenceWarning, match="interrupted; the best of the 2 candidates"):
+    with pytest.warns(ConvergenceWarning, match="interrupted; the best of 2 evaluated"):
         assert len(tr.grid_search("LambdaMART", train, valid, threads=1, **small).trials) == 2
     monkeypatch.setattr(searching, "each_block", interrupted_after(0))
     with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,7 @@ from toprank.cli.tuning import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
 from toprank.model_selection import tuning
 from toprank.model_selection.hold_out import divide
-from toprank.model_selection.search import Candidate, TrialJudge
+from toprank.model_selection.search import Candidate, TrialEvaluator
 from toprank.model_selection.space import OneOf, Range, default_space, read_space
 from toprank.model_selection.study import _began
 from toprank.model_selection.study_search import SearchedSystem, StudySearch
@@ -194,7 +194,7 @@ def test_a_network_after_folds_is_trained_at_the_rates_of_the_folds(parts):
     ],
 )
 def test_folds_leave_the_ranker_nothing_to_choose_on(parts, fits, space, fixed):
-    with pytest.raises(DataError, match="leaves a choice to the ranker"):
+    with pytest.raises(DataError, match="needs validation data, which the final fit after folds lacks"):
         tr.tune("ListNet", parts[0], folds=2, n_trials=2, space=space, **fixed)
     assert not fits
 
@@ -264,8 +264,8 @@ def test_linear_rankers_are_pruned_between_folds(parts, fits):
 def test_the_time_is_kept_and_the_first_trial_is_made(parts):
     tuned = tr.tune("LeastSquares", *parts, space=L2, n_trials=50, time_budget=1e-9)
     assert len(tuned.trials) == 1
-    assert tuned.stopped == "The 1e-09 seconds were over after 1 trial."
-    judge = TrialJudge(divide(parts[0], None, folds=2), "ndcg@10", "standard", None)
+    assert tuned.stopped == "The time budget of 1e-09 s ended after 1 trial."
+    judge = TrialEvaluator(divide(parts[0], None, folds=2), "ndcg@10", "standard", None)
     system = SYSTEMS["LeastSquares"]
     searched = SearchedSystem(system, {}, read_space(system, L2, {}), 0)
     search = StudySearch(optuna, judge, searched)
@@ -319,7 +319,7 @@ def test_ctrl_c_keeps_the_best_and_can_be_resumed(parts, monkeypatch, tmp_path):
     handler = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
         patch.setattr(tr.LinearRanker, "predict", after(3, tr.LinearRanker.predict, ctrl_c))
-        with pytest.warns(ConvergenceWarning, match=r"Interrupted after 2 trials. The best of them is returned."):
+        with pytest.warns(ConvergenceWarning, match=r"Interrupted after 2 trials. The best trial is returned."):
             tuned = tr.tune("ListNet", *parts, n_trials=6, storage=tmp_path / "study.db")
     assert signal.getsignal(signal.SIGINT) is handler
     assert tuned.value == max(row["value"] for row in tuned.trials[:2])
@@ -347,7 +347,7 @@ def test_ctrl_c_while_the_best_of_a_resumed_study_is_fitted_once_more(parts, mon
         tuned = tr.tune("LambdaMART", *parts, n_trials=2, storage=tmp_path / "study.db", **few)
     assert tuned.ranker.was_interrupted
     assert tuned.interrupted
-    assert "once more was interrupted" in str(warned[-1].message)
+    assert "of the best trial was interrupted" in str(warned[-1].message)
 
 
 def test_ctrl_c_before_there_is_anything(parts, monkeypatch):
@@ -414,7 +414,7 @@ def test_another_study_is_refused(parts, tmp_path):
     tr.tune(**asked, storage=storage)
     for change, words in (
         ({"system": "LeastSquares", "psi": None}, "a study of ListNet, not of LeastSquares"),
-        ({"metric": "map"}, r"judged by ndcg@10 \(standard\), not by map \(standard\)"),
+        ({"metric": "map"}, r"evaluated by ndcg@10 \(standard\), not by map \(standard\)"),
         ({"convention": "letor4"}, r"not by ndcg@10 \(letor4\)"),
         ({"train": train.select(range(20))}, "other training data"),
         ({"valid": valid.replace(labels=valid.labels * 2)}, "other validation data"),
@@ -441,7 +441,7 @@ def test_a_study_that_another_process_works_on_is_left_alone(parts, tmp_path):
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{storage}")
     study.ask().set_user_attr("process", {"host": platform.node(), "pid": os.getppid()})
     storage_of(study).engine.dispose()
-    with pytest.raises(DataError, match=f"Process {os.getppid()} is at work"):
+    with pytest.raises(DataError, match=f"Process {os.getppid()} is running the study"):
         tr.tune("ListNet", *parts, n_trials=2, storage=storage)
 
 
@@ -452,7 +452,7 @@ def test_another_process_of_the_same_number_is_not_the_one_that_worked(parts, tm
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{storage}")
     trial = study.ask()
     trial.set_user_attr("process", {"host": platform.node(), "pid": os.getppid(), "began": _began(os.getppid())})
-    with pytest.raises(DataError, match=f"Process {os.getppid()} is at work"):
+    with pytest.raises(DataError, match=f"Process {os.getppid()} is running the study"):
         tr.tune("ListNet", *parts, n_trials=2, storage=storage)
     trial.set_user_attr("process", {"host": platform.node(), "pid": os.getppid(), "began": "before the flood"})
     storage_of(study).engine.dispose()
@@ -471,9 +471,9 @@ def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
         (tmp_path, FileError, "is a folder"),
         (tmp_path / "none" / "study.db", FileError, "does not exist"),
         (tmp_path / "notes.txt", FormatError, "not a database of studies"),
-        (tmp_path / "cats.db", FormatError, "not one of studies"),
+        (tmp_path / "cats.db", FormatError, "does not contain studies"),
         (broken, (FileError, FormatError), "broken.db"),
-        ("sqlite:///study.db", DataError, "path of a file"),
+        ("sqlite:///study.db", DataError, "must be a file path"),
     ):
         with pytest.raises(kind, match=words):
             tr.tune("ListNet", *parts, n_trials=1, storage=storage)
@@ -481,7 +481,7 @@ def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
     elsewhere = optuna.create_study(storage=f"sqlite:///{tmp_path}/other.db", study_name="tune")
     elsewhere.ask()
     storage_of(elsewhere).engine.dispose()
-    with pytest.raises(DataError, match="toprank did not make"):
+    with pytest.raises(DataError, match="from another program"):
         tr.tune("ListNet", *parts, n_trials=1, storage=tmp_path / "other.db")
 
 
@@ -494,7 +494,7 @@ def test_a_failed_trial_is_noted_and_not_fatal(parts):
         assert row["remark"] == "start has 2 weights, but the ranker has 7."
         assert row["value"] is None
     assert f"{len(failed)} failed" in str(tuned)
-    with pytest.raises(DataError, match=r"All 10 trials failed. The first said: init has 2 weights"):
+    with pytest.raises(DataError, match=r"All 10 trials failed. The error of the first: init has 2 weights"):
         tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=30)
     with pytest.raises(DataError, match="All 1 trial failed"):
         tr.tune("LeastSquares", *parts, space={"init": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=1)
@@ -603,12 +603,12 @@ def test_the_command_line_says_the_same_space(space):
         ({"quux": (2, 8)}, UnknownNameError, "known: .*num_leaves.*sigma"),
         ({"loss.quux": (2, 8)}, UnknownNameError, "sigma"),
         ({"loss": ["ListNet"]}, DataError, "a fixed loss"),
-        ({"num_leaves": (8, 2)}, DataError, "is empty: it goes from 8 to 2"),
+        ({"num_leaves": (8, 2)}, DataError, "is empty: 8 is not below 2"),
         ({"num_leaves": (8, 8)}, DataError, "is empty"),
-        ({"learning_rate": (0, 1, "log")}, DataError, "must begin above 0"),
-        ({"learning_rate": ("a", 1)}, DataError, "from a number to a number, not from 'a' to 1"),
-        ({"learning_rate": (0.1, float("inf"))}, DataError, "not from 0.1 to inf"),
-        ({"learning_rate": (False, True)}, DataError, "not from False to True"),
+        ({"learning_rate": (0, 1, "log")}, DataError, "must start above 0"),
+        ({"learning_rate": ("a", 1)}, DataError, "must be finite numbers, not 'a' and 1"),
+        ({"learning_rate": (0.1, float("inf"))}, DataError, "finite numbers, not 0.1 and inf"),
+        ({"learning_rate": (False, True)}, DataError, "finite numbers, not False and True"),
         ({"learning_rate": ["fast", "slow"]}, DataError, "of the wrong kind"),
         ({"learning_rate": (0.1, 0.2, "lg")}, UnknownNameError, "log"),
         ({"learning_rate": (0.1,)}, DataError, "must be"),
@@ -625,9 +625,9 @@ def test_the_command_line_says_the_same_space(space):
         ({"sigma": (-1.0, 2.0)}, DataError, "sigma must be a positive number"),
         ({"sigma": (1, 2), "loss.sigma": (1, 2)}, DataError, "the same option"),
         ({"n_trees": (2, 8)}, DataError, "both fixed and searched"),
-        ({}, DataError, "nothing to search"),
+        ({}, DataError, "has no default search space"),
         (["num_leaves"], DataError, "dictionary"),
-        ({3: (1, 2)}, DataError, "by their names"),
+        ({3: (1, 2)}, DataError, "names of options"),
     ],
 )
 def test_a_space_that_makes_no_sense_is_a_sentence(parts, space, kind, words):
@@ -672,13 +672,13 @@ def test_a_ranker_refuses_each_parameter_before_it_is_fitted_and_what_depends_on
         ({"n_trials": 2.5}, "n_trials"),
         ({"time_budget": 0}, "time_budget must be a positive number"),
         ({"time_budget": float("nan")}, "time_budget"),
-        ({"folds": 3}, "not on both"),
+        ({"folds": 3}, "either on valid data or on folds"),
         ({"valid": None, "folds": 1}, "folds must be a whole number of at least 2"),
         ({"valid": None, "folds": 999}, "cannot be divided"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
         ({"callbacks": print}, "list of functions"),
-        ({"study_name": ""}, "name of a study"),
+        ({"study_name": ""}, "nonempty string"),
         ({"metric": "ncdg"}, "no metric"),
         ({"convention": "letr4"}, "letor4"),
         ({"valid": 5}, "valid must be a RankingData"),
@@ -693,7 +693,7 @@ def test_wrong_arguments_are_sentences(parts, options, words):
 
 def test_validation_data_of_another_width(parts):
     train, valid = parts
-    with pytest.raises(DataError, match="The validation data have 5 features, but the training data 6"):
+    with pytest.raises(DataError, match="The validation data have 5 features, but the training data have 6"):
         tr.tune("ListNet", train, valid.replace(X=valid.X[:, :5], feature_names=None))
 
 
@@ -724,7 +724,7 @@ def test_wrong_usage_of_the_command(options, words, tmp_path, monkeypatch):
 def test_every_default_space_begins_with_the_system_as_it_is(name):
     system = SYSTEMS[name]
     if not default_space(name):
-        with pytest.raises(DataError, match="nothing to search"):
+        with pytest.raises(DataError, match="has no default search space"):
             read_space(system, None, {})
         return
     space = read_space(system, None, {})
@@ -762,7 +762,7 @@ def test_the_result_tells_and_draws(parts, tmp_path):
     one = tr.tune("ListNet", *parts, n_trials=1)
     assert one.importance == {}
     one.plot(tmp_path / "one.svg")
-    assert "Too few trials" in (tmp_path / "one.svg").read_text()
+    assert "Too few complete trials" in (tmp_path / "one.svg").read_text()
 
 
 # Rankers and plain arrays
@@ -834,7 +834,7 @@ def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, 
 
 
 def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"leave one of the two out: valid= or time_column=\.$"):
+    with pytest.raises(DataError, match=r"omit one of the two: valid= or time_column=\.$"):
         tr.tune("LeastSquares", *parts, time_column="day")
     with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
         tr.tune("LeastSquares", parts[0], time_column="day")
@@ -868,8 +868,8 @@ def test_ctrl_c_while_the_best_of_folds_is_fitted_on_all(parts, monkeypatch):
         return real(self, data, *arguments, valid=valid, **options)
 
     monkeypatch.setattr(tr.LinearRanker, "fit", fit)
-    with pytest.warns(ConvergenceWarning, match=r"on all queries was interrupted.* The best of them is returned\."):
+    with pytest.warns(ConvergenceWarning, match=r"on all queries was interrupted.* The best trial is returned\."):
         tuned = tr.tune("ListNet", train, folds=3, n_trials=2)
     assert (tuned.interrupted, tuned.refitted) == (True, False)
     assert tuned.ranker.training_["queries"] < train.n_queries
-    assert tuned.stopped.startswith("All 2 trials were made. ")
+    assert tuned.stopped.startswith("All 2 trials were completed. ")

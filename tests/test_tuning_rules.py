@@ -73,7 +73,7 @@ def test_what_is_read(values, default, wanted):
         ((True, 2), 1.0, "from a number to a number"),
         ((2, 2), 1.0, "is empty"),
         ((3, 2), 1.0, "is empty"),
-        ((0, 2, "log"), 1.0, "must begin above 0"),
+        ((0, 2, "log"), 1.0, "must start above 0"),
         ((1.5, 3), 2, "takes whole numbers"),
         ((1, 3.5), 2, "takes whole numbers"),
         ([], 1.0, "no values"),
@@ -133,8 +133,8 @@ def test_both_spellings_of_an_option_are_one():
         ({"alpha": (1.0, 2.0)}, {"loss.alpha": 1.0}, "both fixed and searched"),
         ({"alpha": (1.0, 2.0), "loss.alpha": (1.0, 2.0)}, {}, "are the same option"),
         ({"C": (1.0, 2.0)}, {}, "C is 1/l2"),
-        ({3: (1.0, 2.0)}, {}, "by their names"),
-        ({}, {}, "nothing to search"),
+        ({3: (1.0, 2.0)}, {}, "names of options"),
+        ({}, {}, "has no default search space"),
         ([("l2", (1.0, 2.0))], {}, "must be a dictionary"),
     ):
         with pytest.raises(DataError, match=words):

@@ -183,7 +183,7 @@ def _row(text: str | None, option: str) -> list[float] | str | None:
 
 
 def labels_are_read(data: Path, read: dict[str, Any], ranker: Any = None) -> bool:
-    """Whether a file has labels, so far as can be told before it is read; documents of a log need none."""
+    """Return whether a file has labels, so far as can be told before it is read; documents of a log need none."""
     return "label" in read or common.file_format(data) not in common.TABLES or common.has_label(data, ranker)
 
 

@@ -231,12 +231,12 @@ def say(message: str, *, always: bool = False) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs prints no remarks."""
+    """Return whether the command that runs prints no remarks."""
     return _QUIET.get()
 
 
 def is_watched() -> bool:
-    """Whether standard error is a terminal, and progress is wanted."""
+    """Return whether standard error is a terminal, and progress is wanted."""
     return not is_quiet() and sys.stderr.isatty()
 
 
@@ -374,12 +374,12 @@ def file_format(path: Path) -> str:
 
 
 def has_label(table: Path, ranker: Any = None) -> bool:
-    """Whether a column of a table is taken for the label by its name, or because a ranker learned from it."""
+    """Return whether a column of a table is taken for the label by its name, or because a ranker learned from it."""
     names = column_names(table)
     known = known_roles(ranker)
     return any(is_inferable("label", name) for name in names) or (known is not None and known.label in names)
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether the bytes under this name can be read only once."""
+    """Return whether the bytes under this name can be read only once."""
     return path.is_fifo() or path.is_char_device() or path.is_socket()

@@ -107,7 +107,7 @@ def check_rules(metrics: str, convention: str) -> str:
 
 
 def condense(unjudged: options.Unjudged | None) -> bool:
-    """Whether runs are condensed to judged documents, by the rule for unjudged ones."""
+    """Return whether runs are condensed to judged documents, by the rule for unjudged ones."""
     if unjudged in (options.Unjudged.refuse, options.Unjudged.drop):
         raise typer.BadParameter("of runs, --unjudged is 'irrelevant' or 'condense'.")
     return unjudged is options.Unjudged.condense

@@ -59,7 +59,7 @@ class TrainOptions:
 
     @property
     def automatic(self) -> bool:
-        """Whether several systems are tried."""
+        """True if several systems are tried."""
         from toprank.model_selection import AUTO
 
         return self.system is not None and self.system.strip().lower() == AUTO
@@ -181,7 +181,7 @@ class TrainedModel:
 
     @cached_property  # a signal that comes once the model is complete changes nothing
     def cut_off(self) -> bool:
-        """Whether a signal ended the search or the training before its end."""
+        """True if a signal ended the search or the training before its end."""
         return self.interrupted or bool(main.requested()) or self.ranker.was_interrupted
 
     def save(self, model: Path) -> None:

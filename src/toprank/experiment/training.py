@@ -164,7 +164,7 @@ def compute_here(tasks: Iterable[Task], tick: Callable[[], None]) -> Generator[t
     """One task after another in this process."""
     for task in tasks:
         tick()
-        with Interrupts() as interrupts, interrupts.cutting():
+        with Interrupts() as interrupts, interrupts.interruptible():
             outcome = compute(task, interrupts)
         if interrupts.happened:
             raise KeyboardInterrupt

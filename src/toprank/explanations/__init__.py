@@ -1,8 +1,8 @@
-"""Explanations beyond a pair: a whole query, what would change an order, and what matters over many queries.
+"""Explanations of rankings: queries, counterfactuals, permutation importance and partial dependence.
 
-`Ranker.explain` says why one document stands above another; the rooms here ask it again and again. `query` says what
-moved each document, `changes` what would lift one above another, `importance` which features the metric depends on, and
-`effect` how the score runs along one feature.
+`Ranker.explain` compares two documents. `explain_query` explains the score of every document of a query,
+`counterfactuals` finds feature changes that reorder two documents, `permutation_importance` measures how much a metric
+depends on each feature, and `partial_dependence` shows the score as a function of one feature.
 """
 
 from toprank.lazy_imports import lazy_exports

@@ -1,4 +1,4 @@
-"""One feature of the data at hand: its values, whether they are categories, and how they are written."""
+"""Feature columns of explained data: names, values, categories, and their text form."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from toprank.rankers.base import Ranker
 _MIDNIGHT = " 00:00:00+00:00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = range(6, 18)
-_TICK = 1e-6 / 86400  # dates and durations are days, written to the microsecond
+_TICK = 1e-6 / 86400  # a microsecond in days, the unit of dates and durations
 
 
 def feature_names(ranker: Ranker, data: RankingData) -> tuple[str, ...]:
-    """What the features are called; without names they are numbered as in LETOR's files."""
+    """Return the names of the features; unnamed features are numbered as in LETOR files."""
     names = getattr(ranker, "feature_names_in_", data.feature_names)
     if names is not None:
         return tuple(str(name) for name in names)
@@ -32,7 +32,7 @@ def feature_names(ranker: Ranker, data: RankingData) -> tuple[str, ...]:
 
 
 def cells(data: RankingData, feature: int, values: FloatArray) -> list[str]:
-    """Stored numbers as they stand in the user's table."""
+    """Convert stored numbers to the text of the user's table: categories, dates, durations or numbers."""
     column = None if data.encoding is None else data.encoding.columns[feature]
     if column is None or column.kind == "number":
         return ["missing" if math.isnan(value) else f"{value:.6g}" for value in values.tolist()]
@@ -47,7 +47,7 @@ def _cell(column: Column, value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """A number that shows its sign, in three significant digits.
+    """Format a number with its sign and three significant digits.
 
     >>> signed(0.81234), signed(-0.5), signed(0.0)
     ('+0.812', '−0.5', '0')
@@ -56,7 +56,7 @@ def signed(value: float) -> str:
 
 
 class Feature:
-    """A column of data that were translated to the columns of the training."""
+    """A feature column of data in the training layout."""
 
     def __init__(self, ranker: Ranker, data: RankingData, number: int) -> None:
         self.number, self.name = number, feature_names(ranker, data)[number]
@@ -65,36 +65,36 @@ class Feature:
 
     @cached_property
     def values(self) -> FloatArray:
-        """The value of each document."""
+        """Value of each document."""
         return dense_rows(self._data.X[:, [self.number]])[:, 0]
 
     @cached_property
     def present(self) -> FloatArray:
-        """The values that are there; a single 0 if there are none."""
+        """Finite values, or a single 0 if all are missing."""
         finite: FloatArray = self.values[np.isfinite(self.values)]
         return finite if len(finite) else np.zeros(1)
 
     @cached_property
     def spread(self) -> float:
-        """The standard deviation; 1 if all values are equal."""
+        """Standard deviation, or 1 if all values are equal."""
         return float(self.present.std()) or 1.0
 
     @cached_property
     def levels(self) -> FloatArray:
-        """The distinct values, the most frequent first."""
+        """Distinct values, the most frequent first."""
         levels, counts = np.unique(self.present, return_counts=True)
         return np.asarray(levels[np.argsort(-counts, kind="stable")])
 
     def shown(self, value: float) -> str:
-        """Write a value as it stands in the user's table."""
+        """Return a value in the text form of the user's table."""
         return cells(self._data, self.number, np.array([value]))[0]
 
-    def as_held(self, values: FloatArray) -> FloatArray:
-        """Round numbers to what the data can hold."""
+    def as_stored(self, values: FloatArray) -> FloatArray:
+        """Round numbers to the precision of the data."""
         return values.astype(self._data.X.dtype).astype(np.float64)
 
     def rounded(self, value: float, side: float) -> list[tuple[str, float]]:
-        """Return texts for a value, each with its number: as it is shown, then rounded up (`side` 1) or down (−1)."""
+        """Return pairs of text and number for a value: as displayed, then rounded up (`side` 1) or down (−1)."""
         encoding = self._data.encoding
         if encoding is not None and encoding.columns[self.number].kind != "number":
             near = [value, float(np.nextafter(value, side * np.inf)), value + side * _TICK]
@@ -106,7 +106,7 @@ class Feature:
 
 
 class FeatureColumns(dict[int, Feature]):
-    """The columns of data by their numbers, each looked at once."""
+    """Mapping from column numbers to features, created on first access."""
 
     def __init__(self, ranker: Ranker, data: RankingData) -> None:
         super().__init__()
@@ -117,18 +117,18 @@ class FeatureColumns(dict[int, Feature]):
 
 
 def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
-    """Return the column of a feature, given by its name or its number from 0."""
+    """Return the column number of a feature, given by name or by number from 0."""
     names = feature_names(ranker, data)
     if isinstance(feature, str):
         if feature not in names:
             raise UnknownNameError("feature", feature, names)
         return names.index(feature)
     if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < len(names):
-        raise DataError(f"There is no feature number {feature!r}; they run from 0 to {len(names) - 1}.")
+        raise DataError(f"Feature number {feature!r} does not exist; valid numbers are 0 to {len(names) - 1}.")
     return int(feature)
 
 
 def find_feature(ranker: Ranker, data: RankingData, text: str) -> str:
-    """Return the feature that a text means: its name, or for features without names its number in LETOR's files."""
+    """Return the name of the feature that a text refers to: a name, or a LETOR number of an unnamed feature."""
     names = feature_names(ranker, data)
     return f"feature {text}" if text not in names and f"feature {text}" in names else text

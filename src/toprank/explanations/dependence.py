@@ -1,4 +1,4 @@
-"""How the score runs along one feature: partial dependence, with the spread over documents."""
+"""Partial dependence of the score on one feature, with its spread over documents."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from toprank.rankers.estimator import check_is_fitted
 
 @dataclass(frozen=True, repr=False)
 class PartialDependence(Record):
-    """The mean score of documents if all had the same value of a feature, less their mean score as they are.
+    """Partial dependence: the mean change of the score if all documents had the same value of a feature.
 
     Attributes:
-        feature: The name of the feature.
-        values: The values that were tried; NaN is a missing value.
-        shown: The same values as they stand in the table.
-        means: The mean change of the score at each value.
-        p10, p90: The ends of the changes of the middle 80 % of the documents.
-        is_category: Whether the values are categories.
-        description: How it was computed, in words.
+        feature: Name of the feature.
+        values: Evaluated values; NaN is a missing value.
+        shown: The values in the text form of the user's table.
+        means: Mean change of the score at each value.
+        p10: 10th percentile of the change over documents, at each value.
+        p90: 90th percentile of the change over documents, at each value.
+        is_category: Whether the feature is categorical.
+        description: Sentence on the computation.
     """
 
     feature: str
@@ -51,12 +52,12 @@ class PartialDependence(Record):
 
     @property
     def summary(self) -> str:
-        """Where the score is highest and lowest."""
+        """Values with the highest and the lowest score, as a sentence."""
         low, high = int(np.argmin(self.means)), int(np.argmax(self.means))
         if self.means[low] == self.means[high]:
-            return f"The score hardly depends on {self.feature}, other features being as they are."
+            return f"The score does not depend on {self.feature} if other features are unchanged."
         return (
-            f"Other features being as they are, the score is highest at {self.feature} = {self.shown[high]} "
+            f"With other features unchanged, the score is highest at {self.feature} = {self.shown[high]} "
             f"({signed(self.means[high])}) and lowest at {self.shown[low]} ({signed(self.means[low])})."
         )
 
@@ -72,7 +73,7 @@ class PartialDependence(Record):
         ]
 
     def _columns(self) -> dict[str, list[Any]]:
-        """Return a row for each value of the feature."""
+        """Return one row per value of the feature."""
         numbers = {"score": self.means, "low": self.p10, "high": self.p90}
         return {"value": list(self.shown)} | {name: values.tolist() for name, values in numbers.items()}
 
@@ -81,8 +82,8 @@ class PartialDependence(Record):
         return json_rows(self._columns())
 
     def plot(self) -> Picture:
-        """Draw a curve with its band, or a bar for each category."""
-        name, label = f"Effect of {self.feature} on the score", "score, less the mean"
+        """Plot a curve with a 10–90 % band, or a bar per category."""
+        name, label = f"Partial dependence on {self.feature}", "change of the score"
         known = np.isfinite(self.values)
         if self.is_category or known.sum() < 2:
             rows = [(s, f"{s}: {signed(m)}", float(m), float(low), float(high))
@@ -116,19 +117,19 @@ def partial_dependence(
     n_documents: int = 1000,
     seed: int = 0,
 ) -> PartialDependence:
-    """Return the partial dependence of the score on one feature, with its spread over documents.
+    """Compute the partial dependence of the score on one feature, with its spread over documents.
 
-    Every drawn document is scored with each of the values instead of its own; if the ranker looks at whole queries, the
-    other documents of the query keep theirs.
+    Every sampled document is scored with each value in turn. If the ranker scores whole queries, the other documents of
+    the query are unchanged.
 
     Args:
-        ranker: a fitted ranker.
-        data: documents such as it ranks; labels are not used.
-        feature: the name of the feature, or its number from 0.
+        ranker: fitted ranker.
+        data: documents to average over; labels are not used.
+        feature: name of the feature, or its number from 0.
         grid_resolution: number of values to evaluate: quantiles of the values in the data, or the most frequent
             categories. A missing value is added if the data have any. Default 20.
         n_documents: maximum number of documents, sampled if the data have more. Default 1,000.
-        seed: the seed of this draw.
+        seed: seed of the sample.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, n_features=2, seed=0)
@@ -138,7 +139,7 @@ def partial_dependence(
     """
     check_is_fitted(ranker)
     if not isinstance(data, RankingData):
-        raise DataError("effect needs a RankingData: tr.RankingData(X, qid=qid).")
+        raise DataError("partial_dependence needs a RankingData: tr.RankingData(X, qid=qid).")
     check_whole("grid_resolution", grid_resolution, 2)
     check_whole("n_documents", n_documents, 1)
     check_whole("seed", seed, 0)
@@ -158,8 +159,8 @@ def partial_dependence(
     score = _in_queries if ranker.uses_query_context else _by_rows
     scores = score(ranker, translated, column.number, values, drawn)
     p10, p90 = np.quantile(scores, (0.1, 0.9), axis=1)
-    how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if n_documents < n else "")
-    how += "; the other documents of a query keep their values." if ranker.uses_query_context else "."
+    how = f"Mean over {len(drawn):,} documents" + (f" sampled with seed {seed}" if n_documents < n else "")
+    how += "; the other documents of a query are unchanged." if ranker.uses_query_context else "."
     shown = tuple(column.shown(value) for value in values.tolist())
     return PartialDependence(
         feature=column.name,
@@ -174,8 +175,8 @@ def partial_dependence(
 
 
 def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
-    """Return how the score of each document changes, (values, documents)."""
-    rows = dense_rows(data.X[drawn])  # a copy, which is written to
+    """Return the change of each document's score, shape (values, documents)."""
+    rows = dense_rows(data.X[drawn])  # a copy, modified below
     before = ranker.predict(with_rows(data, rows))
     changes = np.empty((len(values), len(drawn)))
     for place, value in enumerate(values.tolist()):
@@ -185,7 +186,7 @@ def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray,
 
 
 def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
-    """Return the same for a ranker that scores a document among the others of its query."""
+    """Return the change of each document's score if the ranker scores whole queries, shape (values, documents)."""
     changes = np.empty((len(values), len(drawn)))
     for place, row in enumerate(drawn.tolist()):
         query = int(data.queries.document_query[row])

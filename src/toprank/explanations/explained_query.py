@@ -1,4 +1,4 @@
-"""The query that is explained, as a ranker sees it."""
+"""A query with the features and scores of a ranker, as the basis of its explanations."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import with_rows
 from toprank.rankers.estimator import check_is_fitted
 
-_MAX_VALUES = 1 << 27  # values of a query that are held as a dense array
-_MAX_SEARCHED_IDS = 50_000  # ids among which similar ones are looked for
-OTHERS_FIXED = "The ranker looks at whole queries; the other documents of this one are held fixed."
+_MAX_VALUES = 1 << 27  # maximum size of the dense feature matrix of a query
+_MAX_SEARCHED_IDS = 50_000  # ids that are searched for close matches
+OTHERS_FIXED = "The ranker scores whole queries; the other documents of this query are held fixed."
 
 
 class ExplainedDocument(NamedTuple):
-    """A document of the query that is explained."""
+    """A document of the explained query."""
 
     name: str
     score: float
     place: int
-    """In the ranking, from 1."""
+    """Rank of the document, from 1."""
 
 
 class ExplainedQuery:
-    """One query as a ranker sees it: dense features in the columns of training, scores, and the order they give."""
+    """One query with its dense features in the training layout, its scores and its ranking."""
 
     def __init__(self, ranker: Ranker, data: RankingData, qid: Any) -> None:
         check_is_fitted(ranker)
         if not isinstance(data, RankingData):
-            raise DataError("Explanations need a RankingData, tr.RankingData(X, qid=qid): they speak of queries.")
+            raise DataError("Explanations need a RankingData with queries: tr.RankingData(X, qid=qid).")
         number = _query_number(data, qid)
         names = data.row_names
         rows = slice(*data.queries.offsets[number : number + 2].tolist())
@@ -45,7 +45,7 @@ class ExplainedQuery:
         if part.n_documents * part.n_features > _MAX_VALUES:
             raise DataError(
                 f"Query {data.qids[number]} has {part.n_documents:,} documents with {part.n_features:,} features, too "
-                "many values to be explained at once; keep some of its documents: data.filter(mask)."
+                "many to explain; keep some of its documents: data.filter(mask)."
             )
         self.ranker, self.data = ranker, data
         self.qid = str(data.qids[number])
@@ -58,24 +58,24 @@ class ExplainedQuery:
         self.places = {row: place for place, row in enumerate(self.order, start=1)}
 
     def document(self, row: int) -> ExplainedDocument:
-        """A row of the query."""
+        """Return the document of a row of the query."""
         return ExplainedDocument(self.names[row], float(self.scores[row]), self.places[row])
 
     def row_of(self, document: Any) -> int:
-        """The row of a document, by its id, or its row in the data where documents have no ids."""
+        """Return the row of a document, given by its id, or by its row in the data if documents have no ids."""
         document_id = str(document)
         rows = [row for row, name in enumerate(self.names) if name == document_id]
         if not rows:
             raise DataError(_absent("document", document_id, self.names, f"in query {self.qid}"))
         if len(rows) > 1:
-            raise DataError(f"Query {self.qid} has {len(rows)} documents called '{document_id}'; give each its own id.")
+            raise DataError(f"Query {self.qid} has {len(rows)} documents with id '{document_id}'; ids must be unique.")
         return rows[0]
 
     def pair(self, a: Any, b: Any) -> tuple[int, int]:
-        """Two different rows; None stands for the first of the ranking, and for the next after the other."""
+        """Return two different rows; None selects the first of the ranking, or the one after the other document."""
         refuse_if(
             len(self.names) < 2,
-            f"Query {self.qid} has one document, which stands above no other; explain another query.",
+            f"Query {self.qid} has only one document, so it has no pairs; explain another query.",
         )
         second = None if b is None else self.row_of(b)
         first = next(row for row in self.order if row != second) if a is None else self.row_of(a)
@@ -83,23 +83,23 @@ class ExplainedQuery:
             place = self.places[first]
             second = self.order[place] if place < len(self.order) else self.order[place - 2]
         if first == second:
-            raise DataError(f"'{self.names[first]}' was given twice; name two different documents.")
+            raise DataError(f"'{self.names[first]}' was passed twice; name two different documents.")
         return first, second
 
     def shown(self, row: int, feature: int) -> str:
-        """A value as it stands in the user's table."""
+        """Return a value in the text form of the user's table."""
         return cells(self.part, feature, self.X[[row], feature])[0]
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What is to be said of every explanation of this query."""
+        """Remarks that apply to every explanation of this query."""
         return (OTHERS_FIXED,) if self.ranker.uses_query_context else ()
 
 
 def _query_number(data: RankingData, qid: Any) -> int:
     if qid is None:
         if data.n_queries > 1:
-            raise DataError(f"These data have {data.n_queries:,} queries; name the one to explain by its qid.")
+            raise DataError(f"The data have {data.n_queries:,} queries; pass the qid of the query to explain.")
         return 0
     qids = data.qids.astype(str)
     places = np.flatnonzero(qids == str(qid))
@@ -109,10 +109,10 @@ def _query_number(data: RankingData, qid: Any) -> int:
 
 
 def _absent(kind: str, wanted: str, ids: Sequence[str], where: str) -> str:
-    """That there is no such id, and some that are like it."""
+    """Return the message that an id does not exist, with similar ids."""
     close = difflib.get_close_matches(wanted, ids[:_MAX_SEARCHED_IDS], n=3, cutoff=0.5)
     some = ", ".join(f"'{name}'" for name in (close or ids[:3]))
     more = "" if close or len(ids) <= 3 else " …"
-    return f"There is no {kind} '{wanted}' {where}; " + (
-        f"did you mean {some}?" if close else f"there are {some}{more}."
+    return f"The {kind} '{wanted}' does not exist {where}; " + (
+        f"did you mean {some}?" if close else f"existing ids: {some}{more}."
     )

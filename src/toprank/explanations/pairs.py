@@ -1,4 +1,4 @@
-"""Why one document stands above another, in words, as a table, a plot and JSON."""
+"""Explanation of the order of two documents, as text, table, plot and JSON."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from toprank.explanations.columns import signed
 from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
 from toprank.rankers.contributions import Sampling
 
-_MAX_NAMED = 3  # features that a sentence names
-_MAX_DRAWN = 15  # features of the picture
+_MAX_NAMED = 3  # features named in a sentence
+_MAX_BARS = 15  # bars of the plot
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Record):
-    """What each feature contributes to the score of document `a` less that of document `b`.
+    """Contributions of the features to the difference of the scores of document `a` and document `b`.
 
     Attributes:
-        query: The id of the query.
-        a, b: The documents: name, score, place in the ranking.
-        features: The names of all features.
-        values: What each contributes; their sum is `total`.
-        errors: The standard error of each, where they are estimates; None where they are exact.
-        a_values, b_values: The values of the features, as they stand in the table.
-        method: How the contributions were found.
-        caveats: Further sentences.
+        query: Id of the query.
+        a: First document, with its name, score and rank.
+        b: Second document.
+        features: Names of all features.
+        values: Contribution of each feature; they sum to `total`.
+        errors: Standard errors of estimated contributions, or None if they are exact.
+        a_values: Feature values of `a`, in the text form of the user's table.
+        b_values: Feature values of `b`, in the same form.
+        method: Method that computed the contributions.
+        caveats: Remarks on the result, as sentences.
     """
 
     query: str
@@ -46,7 +48,7 @@ class Explanation(Record):
     method: str
     caveats: tuple[str, ...] = ()
     said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    """What the values of a and b say in words, for features that are made of words."""
+    """Descriptions of the values of a and b, for features computed from text."""
 
     json_names: ClassVar = {"_rows": "contributions"}
     json_hidden: ClassVar = frozenset({"features", "values", "errors", "a_values", "b_values", "said"})
@@ -54,29 +56,29 @@ class Explanation(Record):
 
     @property
     def total(self) -> float:
-        """The score of a less that of b."""
+        """Score of a minus score of b."""
         return self.a.score - self.b.score
 
     @property
     def exact(self) -> bool:
-        """Whether the contributions are exact, not estimates."""
+        """True if the contributions are exact, not estimates."""
         return self.errors is None
 
     @property
     def contributions(self) -> dict[str, float]:
-        """What each feature contributes, by name, the largest first."""
+        """Contribution of each feature by name, the largest first."""
         return {self.features[i]: float(self.values[i]) for i in self._order(everything=True)}
 
     def _order(self, everything: bool = False) -> list[int]:
-        """The features, the largest contribution first; without those that contribute nothing, unless all are asked."""
+        """Return the features by decreasing contribution, without zero contributions unless `everything`."""
         sizes = np.abs(self.values)
-        # Columns that are alike count alike but for rounding, which is another on other machines.
+        # Round, so that ties between equal columns do not depend on the rounding errors of the machine.
         order = np.argsort(-np.round(sizes / (sizes.max(initial=0.0) or 1.0), 9), kind="stable")
         return [i for i in order.tolist() if everything or self.values[i] != 0]
 
     @property
     def summary(self) -> str:
-        """What it comes to."""
+        """Order of the two documents and the main reasons, as a sentence."""
 
         def because(which: list[int]) -> str:
             phrases = [
@@ -90,19 +92,19 @@ class Explanation(Record):
         support, oppose = [i for i in order if self.values[i] > 0], [i for i in order if self.values[i] < 0]
         a, b = self.a.name, self.b.name
         if self.total and not (support if self.total > 0 else oppose):
-            return f"{a} stands {'above' if self.total > 0 else 'below'} {b} by the rounding of the scores alone."
+            return f"{a} ranks {'above' if self.total > 0 else 'below'} {b} only by rounding errors of the scores."
         if self.total > 0:
-            head = f"{a} stands above {b} because {because(support)}"
+            head = f"{a} ranks above {b} because {because(support)}"
             return head + (f"; against it: {because(oppose)}." if oppose else ".")
         if self.total < 0:
-            head = f"{a} stands below {b} because {because(oppose)}"
+            head = f"{a} ranks below {b} because {because(oppose)}"
             return head + (f"; for it: {because(support)}." if support else ".")
         if not order:
             return f"{a} and {b} have the same score: no feature makes a difference."
         return f"{a} and {b} have the same score: {because(support)} and {because(oppose)} balance each other."
 
     def _against(self, i: int) -> str:
-        """What both documents have of a feature: their values, or what these say in words."""
+        """Return the values of a feature in both documents, as numbers or as a description."""
         of_a, of_b = self.said.get(self.features[i], (None, None))
         if of_a is not None and of_b is not None:
             return f"{self.a.name}: {of_a}; {self.b.name}: {of_b}"
@@ -111,7 +113,7 @@ class Explanation(Record):
     def _parts(self) -> Sequence[Part]:
         a, b, order = self.a, self.b, self._order()
         heading = (
-            f"Query {self.query}: {a.name} (place {a.place}, score {a.score:.4g}) against {b.name} (place {b.place}, "
+            f"Query {self.query}: {a.name} (rank {a.place}, score {a.score:.4g}) against {b.name} (rank {b.place}, "
             f"score {b.score:.4g}), a difference of {signed(self.total)}."
         )
         header = ["feature", a.name, b.name, "contribution", *(["± error"] if self.errors is not None else [])]
@@ -128,7 +130,7 @@ class Explanation(Record):
         return [heading, self.summary, *([table] if rows else []), note, *self.caveats]
 
     def _columns(self) -> dict[str, list[Any]]:
-        """Return a row for each feature, the largest contribution first."""
+        """Return one row per feature, the largest contribution first."""
         order = self._order(everything=True)
         return {
             "feature": [self.features[i] for i in order],
@@ -143,7 +145,7 @@ class Explanation(Record):
         return json_rows(self._columns())
 
     def plot(self) -> Picture:
-        """A bar for each of the features that count most: to the right where they speak for a."""
+        """Plot the largest contributions as bars; bars to the right favor a."""
         error = np.zeros(len(self.values)) if self.errors is None else 2 * self.errors
         rows = [
             (
@@ -151,14 +153,14 @@ class Explanation(Record):
                 f"{self.features[i]}: {signed(v)} ({self.a_values[i]} against {self.b_values[i]})",
                 v, v - float(error[i]), v + float(error[i]),
             )
-            for i, v in ((i, float(self.values[i])) for i in self._order()[:_MAX_DRAWN])
+            for i, v in ((i, float(self.values[i])) for i in self._order()[:_MAX_BARS])
         ]  # fmt: skip
-        name = f"Why {self.a.name} stands {'below' if self.total < 0 else 'above'} {self.b.name} in query {self.query}"
+        name = f"Why {self.a.name} ranks {'below' if self.total < 0 else 'above'} {self.b.name} in query {self.query}"
         return signed_bars(name, rows, "contribution to the difference of the scores")
 
 
 def explain_pair(query: ExplainedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
-    """Explain why one row of a query stands above another; see `Ranker.explain`."""
+    """Explain the order of two rows of a query; see `Ranker.explain`."""
     terms = query.ranker.contributions(query.part, np.array([first]), np.array([second]), sampling)
     columns = range(len(query.features))
     a_values, b_values = (tuple(query.shown(row, j) for j in columns) for row in (first, second))
@@ -180,7 +182,7 @@ def explain_pair(query: ExplainedQuery, first: int, second: int, sampling: Sampl
 def _in_words(
     query: ExplainedQuery, a_values: Sequence[str], b_values: Sequence[str]
 ) -> dict[str, tuple[str | None, str | None]]:
-    """What the values say of the words that query and documents share."""
+    """Return descriptions of the text features of both documents."""
     text = query.ranker.text_
     if text is None:
         return {}

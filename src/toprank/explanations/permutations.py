@@ -1,7 +1,6 @@
-"""Which features a ranking depends on: how much worse a metric gets if the values of a feature are shuffled.
+"""Permutation importance: the drop in a metric when the values of a feature are shuffled.
 
-By default the values are shuffled among the documents of each query, so that everything else about the query stays as
-it is; a feature that is the same for all documents of a query cannot change its order, and counts 0.
+By default values are shuffled within queries. A feature that is constant within queries then has importance 0.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.significance import Interval, bootstrap_interval, holm, randomization_test
 
-_RULES = ("within", "across")
-_RESAMPLES = 2_000
-_SHOWN = 20
+_SHUFFLE_RULES = ("within", "across")
+_N_RESAMPLES = 2_000
+_MAX_ROWS = 20
 
 
 @dataclass(frozen=True, repr=False)
 class Importance(Record):
-    """How much a metric loses, in the mean over queries, if the values of a feature are shuffled.
+    """Permutation importance: mean drop in a metric when the values of a feature are shuffled.
 
     Attributes:
-        metric: The metric.
-        baseline_score: The mean of the metric as the ranking is.
-        features: The names of the features, the most important first.
-        importances: The mean losses; above 0 if shuffling makes the ranking worse.
-        intervals: The intervals of the losses, over queries.
-        p: P-values of "shuffling changes nothing", corrected for the number of features (Holm).
-        per_query: The losses, (features, queries); NaN for a query that does not count.
-        confidence: The confidence level of the intervals.
-        description: The rule, the n_repeats and the seed, in words.
+        metric: Name of the metric.
+        baseline_score: Mean metric of the original ranking.
+        features: Names of the features, the most important first.
+        importances: Mean drop in the metric for each feature; positive if shuffling makes the ranking worse.
+        intervals: Confidence intervals of the importances over queries.
+        p: P-values of the null hypothesis of no effect, corrected for multiple testing (Holm).
+        per_query: Drop per query, shape (features, queries); NaN for queries that are not evaluated.
+        confidence: Confidence level of the intervals.
+        description: Sentence on shuffling rule, repeats and seed.
     """
 
     metric: str
@@ -62,7 +61,7 @@ class Importance(Record):
 
     @property
     def significant(self) -> tuple[str, ...]:
-        """The features whose loss is significant and above 0."""
+        """Features with a significant positive importance."""
         level = round(1 - self.confidence, 12)
         return tuple(
             name for name, p, d in zip(self.features, self.p, self.importances, strict=True) if p <= level and d > 0
@@ -74,30 +73,30 @@ class Importance(Record):
 
     @property
     def summary(self) -> str:
-        """The most important feature, and how many matter."""
-        mattering = self.significant
-        if not mattering:
-            return f"No feature is shown to matter to {self.metric} on these queries."
-        i, (low, high) = self.features.index(mattering[0]), self.intervals
+        """The most important feature and the number of significant features, as a sentence."""
+        significant = self.significant
+        if not significant:
+            return f"No feature has a significant importance for {self.metric} on these queries."
+        i, (low, high) = self.features.index(significant[0]), self.intervals
         return (
-            f"{mattering[0]} matters most: shuffled, {self.metric} loses {self.importances[i]:.4f} of "
-            f"{self.baseline_score:.4f} [{low[i]:.4f}, {high[i]:.4f}]. {len(mattering)} of {len(self.features)} "
-            f"feature{'s are' if len(self.features) > 1 else ' is'} shown to matter."
+            f"{significant[0]} matters most: when it is shuffled, {self.metric} drops by {self.importances[i]:.4f} "
+            f"[{low[i]:.4f}, {high[i]:.4f}] from {self.baseline_score:.4f}. {len(significant)} of {len(self.features)} "
+            f"feature{'s are' if len(self.features) > 1 else ' is'} significant."
         )
 
     def _parts(self) -> Sequence[Part]:
         rows = [
             (name, signed(drop), f"[{signed(low)}, {signed(high)}]", f"{p:.3g}")
-            for name, drop, low, high, p in self._rows()[:_SHOWN]
+            for name, drop, low, high, p in self._rows()[:_MAX_ROWS]
         ]
-        header = ("feature", f"loss of {self.metric}", f"{100 * self.confidence:g} % interval", "p (Holm)")
+        header = ("feature", f"drop in {self.metric}", f"{100 * self.confidence:g} % interval", "p (Holm)")
         table = Table(header, rows, names=1)
-        left = len(self.features) - _SHOWN
-        more = f" {left:,} more features are in to_frame()." if left > 0 else ""
+        left = len(self.features) - _MAX_ROWS
+        more = f" to_frame() lists {left:,} more features." if left > 0 else ""
         return [self.summary, table, self.description + more]
 
     def _columns(self) -> dict[str, list[Any]]:
-        """Return a row for each feature, the most important first."""
+        """Return one row per feature, the most important first."""
         columns = {"drop": self.importances, "low": self.intervals.low, "high": self.intervals.high, "p": self.p}
         return {"feature": list(self.features)} | {name: values.tolist() for name, values in columns.items()}
 
@@ -106,12 +105,12 @@ class Importance(Record):
         return json_rows(self._columns())
 
     def plot(self) -> Picture:
-        """Draw a bar for each of the first features, with its interval."""
+        """Plot the most important features as bars with intervals."""
         rows = [
             (name, f"{name}: {signed(drop)} [{signed(low)}, {signed(high)}]", drop, low, high)
-            for name, drop, low, high, _ in self._rows()[:_SHOWN]
+            for name, drop, low, high, _ in self._rows()[:_MAX_ROWS]
         ]
-        return signed_bars(f"Importance of features to {self.metric}", rows, f"loss of {self.metric} when shuffled")
+        return signed_bars(f"Permutation importance for {self.metric}", rows, f"drop in {self.metric} when shuffled")
 
 
 def permutation_importance(
@@ -127,25 +126,25 @@ def permutation_importance(
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Importance:
-    """Measure the permutation importance of features: how much of a metric is lost if their values are shuffled.
+    """Measure the permutation importance of features: the drop in a metric when their values are shuffled.
 
-    The loss of a query is its metric less the mean of its metric over `n_repeats` shuffles. Losses are paired by query:
-    intervals are studentized bootstraps over queries, p-values those of the randomization test, corrected by Holm.
+    The drop of a query is its metric minus the mean of its metric over `n_repeats` shuffles. Intervals are studentized
+    bootstrap intervals over queries; p-values are those of the randomization test with Holm's correction.
 
     Args:
-        ranker: a fitted ranker.
-        data: labeled data, best some that the ranker was not trained on.
-        metric: the metric that judges the ranking.
-        features: names or numbers of the features to look at; None: all.
+        ranker: fitted ranker.
+        data: labeled data, preferably not used in training.
+        metric: metric of the ranking. Default ``ndcg@10``.
+        features: names or numbers of the features. None (default): all features.
         shuffle: ``within`` (default) shuffles values among the documents of each query; ``across`` shuffles them among
             all documents, which also shows the interactions of features that are constant within queries.
         n_repeats: number of shuffles of each feature. Default 5.
-        confidence: the confidence level of the intervals.
-        seed: the seed of the shuffles.
+        confidence: confidence level of the intervals. Default 0.95.
+        seed: seed of the shuffles.
         threads: number of threads; results do not depend on it.
-        **evaluate_options: options of `toprank.evaluate` (`convention`, `unjudged` …).
+        **evaluate_options: options of `toprank.evaluate` such as `convention` and `unjudged`.
 
-    Cost: n_repeats × features times scoring and judging the data.
+    The data are scored and evaluated `n_repeats` × features times.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_features=3, n_irrelevant=1, seed=0)
@@ -158,12 +157,12 @@ def permutation_importance(
     names = feature_names(ranker, data)
     wanted = [features] if isinstance(features, str | int) else features
     columns = list(range(len(names))) if wanted is None else [feature_number(ranker, data, name) for name in wanted]
-    refuse_if(not columns, "There are no features to look at; name at least one, or leave features out.")
+    refuse_if(not columns, "features is empty; name at least one feature, or pass None for all.")
     options = {**evaluate_options, "threads": threads, "order": "data"}
     before = evaluate(ranker.predict(translated), translated, metric, **options)
     if len(before.names) > 1:
         raise DataError(
-            f"Importance is judged by one metric, not by {', '.join(before.names)}; ask for each by itself."
+            f"permutation_importance takes one metric, not {', '.join(before.names)}; call it for each metric."
         )
     [measured] = before.names
     sign = 1.0 if before.measures[measured].higher_is_better else -1.0
@@ -176,9 +175,9 @@ def permutation_importance(
     scope = f"{shuffle} {'queries' if shuffle == 'within' else 'all documents'}"
     how = (
         f"Each feature was shuffled {n_repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals "
-        f"by studentized bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
+        f"by studentized bootstrap over queries ({_N_RESAMPLES:,} resamples), p by the randomization test."
     )
-    tested = _TestedLosses.of(losses, confidence, {"seed": seed, "threads": threads})
+    tested = _LossTests.from_losses(losses, confidence, {"seed": seed, "threads": threads})
     order = np.argsort(-tested.means, kind="stable")
     low, high = tested.ends[:, order]
     return Importance(
@@ -204,7 +203,7 @@ def _losses(
     n_repeats: int,
     seed: int,
 ) -> FloatArray:
-    """Return the mean loss of each query over the shuffles of each column, (columns, queries)."""
+    """Return the mean drop of each query over the shuffles of each column, shape (columns, queries)."""
     shuffled, losses = _Shuffled(data), []
     for number in columns:
         orders = (_shuffle(data, shuffle, np.random.default_rng((seed, number, repeat))) for repeat in range(n_repeats))
@@ -213,22 +212,22 @@ def _losses(
     return np.array(losses)
 
 
-class _TestedLosses(NamedTuple):
-    """The losses of features over queries: their means, the ends of the intervals of these, and p-values."""
+class _LossTests(NamedTuple):
+    """Mean drops of features over queries, with interval bounds and p-values."""
 
     means: FloatArray
     ends: FloatArray
-    """(2, features)."""
+    """Interval bounds, shape (2, features)."""
     p: FloatArray
     detail: str
 
     @classmethod
-    def of(cls, losses: FloatArray, confidence: float, drawing: dict[str, Any]) -> Self:
-        """Draw resamples of the queries; `drawing`: the seed, and the number of threads."""
+    def from_losses(cls, losses: FloatArray, confidence: float, sampling: dict[str, Any]) -> Self:
+        """Compute intervals and p-values; `sampling` holds the seed and the number of threads."""
         intervals = [
-            bootstrap_interval(row, confidence=confidence, n_resamples=_RESAMPLES, **drawing) for row in losses
+            bootstrap_interval(row, confidence=confidence, n_resamples=_N_RESAMPLES, **sampling) for row in losses
         ]
-        p = holm([randomization_test(row, **drawing).p for row in losses])
+        p = holm([randomization_test(row, **sampling).p for row in losses])
         ends = np.array([tuple(interval) for interval in intervals]).T
         return cls(np.nanmean(losses, axis=1), ends, p, intervals[0].detail)
 
@@ -236,30 +235,30 @@ class _TestedLosses(NamedTuple):
 def _check(ranker: Ranker, data: Any, shuffle: str, n_repeats: int, confidence: float, seed: int) -> None:
     check_is_fitted(ranker)
     if not isinstance(data, RankingData):
-        raise DataError("importance needs a RankingData with labels: tr.RankingData(X, y, qid=qid).")
-    if shuffle not in _RULES:
-        raise UnknownNameError("rule of shuffling", str(shuffle), _RULES)
+        raise DataError("permutation_importance needs a RankingData with labels: tr.RankingData(X, y, qid=qid).")
+    if shuffle not in _SHUFFLE_RULES:
+        raise UnknownNameError("shuffling rule", str(shuffle), _SHUFFLE_RULES)
     check_whole("n_repeats", n_repeats, 1)
     check_number("confidence", confidence, above=0.5, below=1)
     check_whole("seed", seed, 0)
 
 
 def _shuffle(data: RankingData, shuffle: str, rng: np.random.Generator) -> IntArray:
-    """Return for each row the row whose value it gets."""
+    """Return the source row of the shuffled value of each row."""
     if shuffle == "across":
         return rng.permutation(data.n_documents)
     return np.lexsort((rng.random(data.n_documents), data.queries.document_query))
 
 
 class _Shuffled:
-    """Data of which one column at a time is shuffled, all in one copy of X."""
+    """Copy of the data in which one column at a time is shuffled."""
 
     def __init__(self, data: RankingData) -> None:
         self._data = data
         self._X: Any = data.X.tocsc() if data.is_sparse else np.array(data.X)
 
     def column(self, number: int, order: IntArray) -> RankingData:
-        """Return the data with other values in one column; valid until the next call."""
+        """Return the data with one column reordered; valid until the next call."""
         if self._data.is_sparse:
             from scipy import sparse
 
@@ -269,6 +268,6 @@ class _Shuffled:
         return self._data._with_validated(X=self._X)
 
     def restore(self, number: int) -> None:
-        """Give a column its own values back."""
+        """Restore the original values of a column."""
         if not self._data.is_sparse:
             self._X[:, number] = self._data.X[:, number]

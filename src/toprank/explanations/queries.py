@@ -1,4 +1,4 @@
-"""A whole query: what moved each document, and what would change the order."""
+"""Explanation of a query: contributions to the score of each document, and counterfactuals."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from toprank.display.record import Record
 from toprank.display.tables import Part, Table
 from toprank.explanations.columns import FeatureColumns, signed
 from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
-from toprank.explanations.feature_changes import Counterfactuals, counterfactuals_of
+from toprank.explanations.feature_changes import Counterfactuals, row_counterfactuals
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Sampling
 
-_BACKGROUNDS = 8  # documents that each is compared with where contributions are estimated
-_PAIRS = 1 << 16  # of documents that trees are explained about: some seconds
-_PERMUTATIONS = 16  # at most, of each pair
-_SCORED = 1 << 19  # documents that an estimate for a query may score
-_NAMED = 3  # features that moved a document, in the table
-_SHOWN = 20  # documents of the table
-_DRAWN = 15  # features of the picture
+_MAX_BACKGROUND = 8  # background documents if contributions are estimated
+_MAX_PAIRS = 1 << 16  # pairs of documents explained for trees, a few seconds
+_MAX_PERMUTATIONS = 16  # sampled permutations per pair
+_MAX_SCORED_DOCUMENTS = 1 << 19  # scored documents per estimate
+_MAX_NAMED_FEATURES = 3  # features per document in the table
+_MAX_ROWS = 20  # documents in the table
+_MAX_BARS = 15  # bars of the plot
 
 
 @dataclass(frozen=True, repr=False)
 class QueryExplanation(Record):
-    """What moved each document of a query away from the mean score of those that it is compared with.
+    """Contributions of the features to the deviation of each document's score from the mean score.
 
     Attributes:
-        query: The id of the query.
-        documents: The documents in the order of the ranking.
-        features: The names of all features.
-        values: What each feature contributes to the score less `mean`, (documents, features); a row sums to all of it.
-        errors: The standard errors of estimated contributions; None if they are exact.
-        mean: The mean score of the documents that all are compared with.
-        against: Which documents these are, in words.
-        method: How the contributions were computed.
-        changes: What would lift a document above the one before it, for the first places.
-        caveats: Further sentences.
+        query: Id of the query.
+        documents: Documents in the order of the ranking.
+        features: Names of all features.
+        values: Contributions, shape (documents, features); a row sums to the score minus `mean`.
+        errors: Standard errors of estimated contributions, or None if they are exact.
+        mean: Mean score of the background documents.
+        against: Description of the background documents.
+        method: Method that computed the contributions.
+        changes: Counterfactuals of neighboring documents at the top of the ranking.
+        caveats: Remarks on the result, as sentences.
     """
 
     query: str
@@ -63,27 +63,27 @@ class QueryExplanation(Record):
 
     @property
     def exact(self) -> bool:
-        """Whether the contributions are exact, not estimates."""
+        """True if the contributions are exact, not estimates."""
         return self.errors is None
 
     def contributions(self, document: Any) -> dict[str, float]:
-        """Return what moved a document, by feature, the largest contribution first."""
+        """Return the contributions to a document by feature, the largest first."""
         row = next((i for i, entry in enumerate(self.documents) if entry.name == str(document)), None)
         if row is None:
             raise KeyError(str(document))
         return {self.features[j]: float(self.values[row, j]) for j in _largest(self.values[row])}
 
     def _moved(self, row: int) -> str:
-        which = [j for j in _largest(self.values[row]) if self.values[row, j] != 0][:_NAMED]
+        which = [j for j in _largest(self.values[row]) if self.values[row, j] != 0][:_MAX_NAMED_FEATURES]
         return ", ".join(f"{self.features[j]} {signed(self.values[row, j])}" for j in which) or "nothing"
 
     def _heading(self) -> str:
-        return f"Query {self.query}: what moved its {len(self.documents):,} documents away from the mean score."
+        return f"Query {self.query}: contributions to the scores of its {len(self.documents):,} documents."
 
     @property
     def summary(self) -> str:
-        """What stands first, and what moved it there."""
-        return f"{self._heading()} {self.documents[0].name} stands first, moved by {self._moved(0)}."
+        """The first document and its main contributions, as a sentence."""
+        return f"{self._heading()} {self.documents[0].name} ranks first: {self._moved(0)}."
 
     def _parts(self) -> Sequence[Part]:
         rows = [
@@ -94,18 +94,18 @@ class QueryExplanation(Record):
                 f"{document.score:.4g}",
                 signed(document.score - self.mean),
             )
-            for i, document in enumerate(self.documents[:_SHOWN])
+            for i, document in enumerate(self.documents[:_MAX_ROWS])
         ]
-        table = Table(("place", "document", "moved by", "score", "less mean"), rows, names=3)
-        left = len(self.documents) - _SHOWN
+        table = Table(("rank", "document", "contributions", "score", "minus mean"), rows, names=3)
+        left = len(self.documents) - _MAX_ROWS
         sums = (
-            f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
-            + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
+            f"Contributions sum to the score minus {self.mean:.4g}, {self.against} ({self.method})."
+            + (f" to_frame() lists {left:,} more documents." if left > 0 else "")
         )  # fmt: skip
         return [self._heading(), table, sums, tuple(change.summary for change in self.changes), *self.caveats]
 
     def _columns(self) -> dict[str, list[Any]]:
-        """Return a row for each document and feature."""
+        """Return one row per document and feature."""
         n, d = self.values.shape
         errors = np.zeros((n, d)) if self.errors is None else self.errors
         spread = [document for document in self.documents for _ in range(d)]
@@ -126,11 +126,11 @@ class QueryExplanation(Record):
         ]
 
     def plot(self, document: Any = None) -> Picture:
-        """Draw what moved a document; None: the first of the ranking."""
+        """Plot the contributions to a document; None selects the first of the ranking."""
         name = self.documents[0].name if document is None else str(document)
         moved = self.contributions(name)
-        rows = [(name, f"{name}: {signed(v)}", v, v, v) for name, v in list(moved.items())[:_DRAWN] if v != 0]
-        return signed_bars(f"What moved {name} in query {self.query}", rows, "contribution to the score less the mean")
+        rows = [(name, f"{name}: {signed(v)}", v, v, v) for name, v in list(moved.items())[:_MAX_BARS] if v != 0]
+        return signed_bars(f"Contributions to {name} in query {self.query}", rows, "contribution to score minus mean")
 
 
 def _largest(values: FloatArray) -> list[int]:
@@ -141,19 +141,19 @@ def _largest(values: FloatArray) -> list[int]:
 def explain_query(
     ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, seed: int = 0
 ) -> QueryExplanation:
-    """Tell what moved each document of a query, and what would change the order of the first ones.
+    """Explain the score of each document of a query, and find counterfactuals for the top of its ranking.
 
-    The contributions to a document are the mean of those of `Ranker.explain` against all documents of the query, itself
-    included. So they sum to its score less the mean score, and those of a feature sum to 0 over the documents. If they
-    have to be estimated, all documents are compared with at most 8 of the query, drawn by `seed`. In a query of
-    more than 256 documents, trees compare all of them with some of them, also drawn by `seed`.
+    The contributions to a document are averages of `Ranker.explain` against all documents of the query, including
+    itself. They sum to its score minus the mean score, and the contributions of a feature sum to 0 over the documents.
+    Estimated contributions use at most 8 sampled background documents, and trees sample the background documents of
+    queries with more than 256 documents.
 
     Args:
-        ranker: a fitted ranker.
-        data: a `RankingData` that holds the query.
-        qid: the id of the query; None: the only one.
-        top: for how many of the first places to tell what would lift the next document above them.
-        seed: the seed of what is drawn.
+        ranker: fitted ranker.
+        data: data that contain the query.
+        qid: id of the query. None (default) if the data have only one query.
+        top: number of top ranks for which counterfactuals with the next document are computed. Default 5.
+        seed: seed of the samples.
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
@@ -167,13 +167,13 @@ def explain_query(
     against, words = order, "the mean of all documents of the query"
     if n > (most := _backgrounds(ranker, n)):
         against = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
-        words = f"the mean of {most} documents of the query, drawn by seed {seed}"
+        words = f"the mean of {most} documents of the query, sampled with seed {seed}"
     cost = n * len(against) * (len(explained.features) + 1) * (n if ranker.uses_query_context else 1)
-    sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
+    sampling = Sampling(min(max(_MAX_SCORED_DOCUMENTS // cost, 4), _MAX_PERMUTATIONS), seed).checked()
     terms = ranker.contributions(explained.part, order, against, sampling)
     columns = FeatureColumns(ranker, ranker.translated(data))
     lifts = [
-        counterfactuals_of(explained, explained.order[i], explained.order[i + 1], columns)
+        row_counterfactuals(explained, explained.order[i], explained.order[i + 1], columns)
         for i in range(min(top, n - 1))
     ]
     return QueryExplanation(
@@ -191,7 +191,7 @@ def explain_query(
 
 
 def _backgrounds(ranker: Ranker, n: int) -> int:
-    """Return how many of n documents all are compared with at most; a sum of terms costs the same for any number."""
+    """Return the maximum number of background documents; additive rankers use all n at no extra cost."""
     if not ranker.explains_exactly:
-        return _BACKGROUNDS
-    return n if isinstance(ranker, AdditiveTerms) else max(_BACKGROUNDS, _PAIRS // n)
+        return _MAX_BACKGROUND
+    return n if isinstance(ranker, AdditiveTerms) else max(_MAX_BACKGROUND, _MAX_PAIRS // n)

@@ -1,7 +1,7 @@
-"""Choose a ranker on queries that it did not learn from, and on nothing else.
+"""Choose a ranker by its metric on held-out queries.
 
-Three strategies: `grid` tries the values of a system's grid, `tuning` learns from its trials where to look next
-(Optuna), `automatic` tries a portfolio of systems within a budget and blends the best few.
+Three strategies: `grid` evaluates every combination of a system's grid, `tuning` searches with Optuna, and `automatic`
+evaluates a portfolio of systems within a time budget and blends the best few.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ from toprank.model_selection.space import default_space
 __all__ = ["AUTO", "default_space"]
 
 AUTO = "auto"
-"""The name of the automatic choice among those of systems; capitals do not matter."""
+"""The name that selects `AutoRanker` instead of a system; case does not matter."""

@@ -1,4 +1,4 @@
-"""`AutoRanker`: a ranker that chooses by itself what it is; and `auto`, its short form."""
+"""`AutoRanker`, a ranker that selects its own model, and the function `auto`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from toprank.data.dataset import RankingData, same_content
 from toprank.data.unjudged import choose_a_rule
 from toprank.display.progress import SILENCE, ProgressLine, step
 from toprank.errors import DataError, Remedy
-from toprank.model_selection.decision import Decision, StoryFacts, decide, rows_of, story_of
+from toprank.model_selection.decision import Decision, SummaryFacts, decide, rows_of, summary_of
 from toprank.model_selection.default import MIN_QUERIES, TooFewQueriesWarning, default_choice
 from toprank.model_selection.hold_out import as_data, divide
 from toprank.model_selection.portfolio import PortfolioSearch, RefitPlan, RefittedTrial, portfolio
 from toprank.model_selection.result import SelectionResult
-from toprank.model_selection.search import Clock, Interrupts, Refit, Trial, TrialJudge, fit_again, noting
+from toprank.model_selection.search import (
+    Clock,
+    Interrupts,
+    Refit,
+    Trial,
+    TrialEvaluator,
+    collect_warnings,
+    refit_on_all,
+)
 from toprank.rankers.base import Ranker
 from toprank.rankers.blend import BlendRanker
 from toprank.rankers.contributions import EXACTLY, Contributions, Sampling, ScoreProfile
@@ -29,34 +37,34 @@ from toprank.rankers.formula import Part
 from toprank.rankers.trees.cores import leaving_busy_cores
 
 _HELD_OUT = 0.25
-_MAX_IDLE = 0.05  # of the budget
+_MAX_IDLE_SHARE = 0.05  # of the time budget
 
 
 class AutoRanker(Ranker):
-    """A ranker that tries a short portfolio within a budget, chooses with statistics, and acts as the one it chose.
+    """Ranker that evaluates a portfolio of models within a time budget and keeps or blends the best.
 
-    Linear models, expected-gain models and trees under several losses are fitted; the trees are small where the data
-    are. Those whose paired 95 % interval (over the validation queries) does not rule out that they are as good as the
-    best are blended, at most twelve, with weights that fall with the evidence against them.
+    The portfolio holds linear models, expected-gain models and trees with several losses; trees are smaller on small
+    data. Up to twelve candidates are blended: those that a paired 95 % interval over the validation queries does not
+    separate from the best. The weight of a candidate decreases with the evidence against it.
 
-    Without `valid` data, a quarter of the queries is held out to choose on; then the choice is trained again on all,
-    with the hyper-parameters and rounds that were found, if the time allows it. With fewer than 10 queries and no
-    `valid` data it trains the default system instead, with a `TooFewQueriesWarning`.
+    Without `valid` data, a quarter of the queries is held out for the selection. The selected models are then refitted
+    on all queries with the hyper-parameters and numbers of rounds found, if time allows. With fewer than 10 queries and
+    no `valid` data, the default system is trained instead and a `TooFewQueriesWarning` is issued.
 
     Args:
         time_budget: seconds for each `fit`, including the final training. Candidates that are expected to exceed it are
             skipped, and running ones are stopped at the next tree, step or line search. The first candidate, a fast
             linear model, is always fitted completely. None: no limit. Default 120.
-        max_trials: so many candidates are fitted at most, in the order of the portfolio; None: all. Without a budget
-            the same data and seed then give the same bits, however fast the machine is.
-        metric: what to choose by.
-        seed: decides what is held out, and all sampling of the candidates.
-        convention: the rules of the metric.
-        blend: whether the best few may be blended; False: the best one is taken.
-        time_column: a metadata column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
+        max_trials: maximum number of candidates, in the order of the portfolio. None (default): all of them. Without a
+            time budget, the same data and seed give the same result bit for bit on any machine.
+        metric: metric to select by. Default ``ndcg@10``.
+        seed: seed of the held-out queries and of all sampling in the candidates.
+        convention: evaluation convention of the metric.
+        blend: whether the best candidates may be blended. False selects the single best.
+        time_column: metadata column of dates or numbers; the latest quarter of the queries is held out instead of a
+            random one, see `toprank.split`.
         threads: number of threads of each candidate.
-        verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
-            third second on; False: never.
+        verbose: whether to report each candidate on standard error. None (default) reports from the third second on.
 
     Fitted attributes: `selection_`, a `SelectionResult` with all candidates and the reasons for the choice, and
     `ranker_`, the chosen ranker. Scores, explanations, exports and model files are those of `ranker_`, so a saved model
@@ -70,7 +78,7 @@ class AutoRanker(Ranker):
     (True, True)
     """
 
-    supports_categories: ClassVar[bool] = True  # each candidate sees to them by itself
+    supports_categories: ClassVar[bool] = True  # each candidate handles categories itself
 
     ranker_: Ranker
     selection_: SelectionResult
@@ -111,48 +119,50 @@ class AutoRanker(Ranker):
         [(learned, judged, _)] = division.rounds
         _check_labels(learned, "train")
         _check_labels(judged, "held-out part of train" if valid is None else "valid")
-        judge = TrialJudge(division, self.metric, self.convention, self.threads)
+        judge = TrialEvaluator(division, self.metric, self.convention, self.threads)
         judge.check()
         quiet, line = self.verbose is False, ProgressLine(after=SILENCE if self.verbose is None else 0.0)
         entries = portfolio(learned, judge.metric, judge.convention, int(self.seed), self.threads)
-        refitting = RefitPlan(0.0 if valid is not None else 1 / (1 - _HELD_OUT), _new_to(learned, data))
+        refitting = RefitPlan(
+            0.0 if valid is not None else 1 / (1 - _HELD_OUT), _queries_with_new_labels(learned, data)
+        )
         tell = None if quiet else line
         search = PortfolioSearch(judge, clock, entries, refit=refitting, max_trials=self.max_trials, tell=tell)
         limit = "" if self.time_budget is None else f" for about {self.time_budget:g} s"
         refit, n_fits = None, -1
-        # What is left after the choice was fitted again is for further candidates, of which only new ones are fitted.
-        while refit is None or (_may_go_on(search, clock, refit) and search.n_fits > n_fits):
+        # Spend the time left after the refit on further candidates. Members refitted before are not refitted again.
+        while refit is None or (_can_continue(search, clock, refit) and search.n_fits > n_fits):
             n_fits = search.n_fits
             what = "systems" if refit is None else "further systems"
             with step(f"Trying {what}{limit} …", quiet, line), leaving_busy_cores():
                 search.run()
             decision = decide(search.ranked, judge.on(judged), self.blend, search.default)
             search.chosen = frozenset(trial.name for trial in decision.chosen)
-            again_on = f"Training the choice again on all {data.n_queries:,} queries …"
+            again_on = f"Refitting the selected model on all {data.n_queries:,} queries …"
             with step(again_on, quiet, line), leaving_busy_cores():
-                refit = Refit(decision.ranker) if valid is not None else _on_all(decision, data, clock, search)
+                refit = Refit(decision.ranker) if valid is not None else _refit_decision(decision, data, clock, search)
         search.close()
-        self._take(self._chosen(decision, search, refit))
+        self._adopt(self._result(decision, search, refit))
 
     def _fall_back(self, data: RankingData, clock: Clock) -> None:
-        """Train the default system, and warn: there are too few queries to choose by."""
+        """Train the default system and warn that there are too few queries for a selection."""
         options: dict[str, Any] = {"time_budget": clock.left, "seed": int(self.seed), "threads": self.threads}
         choice = default_choice(data, self.metric, self.convention, **options)
         self.warn_once(choice.summary, TooFewQueriesWarning)
-        self._take(choice)
+        self._adopt(choice)
 
-    def _take(self, choice: SelectionResult) -> None:
-        """Become the ranker of a choice."""
+    def _adopt(self, choice: SelectionResult) -> None:
+        """Take over the ranker and the result of a selection."""
         ranker = choice.ranker
         self.ranker_, self.selection_, self.interrupted_ = ranker, choice, choice.interrupted
-        if ranker.text_ is not None:  # what it sees of words is what it has learned of them
+        if ranker.text_ is not None:  # text statistics were learned by the selected ranker
             for name in ("text_", "n_features_in_", "feature_names_in_", "encoding_"):
                 setattr(self, name, getattr(ranker, name))
         self.training_ |= {name: ranker.training_[name] for name in ("valid", "auto") if name in ranker.training_}
 
     @override
     def _with_matches(self, data: Any) -> Any:
-        """The data as they are: each candidate learns of the words of its own training part."""
+        """Return the data unchanged: each candidate learns text statistics from its own training part."""
         self.text_ = None
         return data
 
@@ -165,14 +175,14 @@ class AutoRanker(Ranker):
         check_whole("seed", self.seed, 0, below=2**31)
         check_flag("blend", self.blend)
 
-    def _chosen(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> SelectionResult:
-        """What there is to tell; the ranker keeps the story, too, in what is saved with it."""
+    def _result(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> SelectionResult:
+        """Return the selection result, and store its summary in the ranker so that it is saved with the model."""
         division, seed = search.judge.division, int(self.seed)
         [(learned, judged, _)] = division.rounds
         judge = search.judge.on(judged)
-        drawn = f"drawn by seed {seed}" if self.time_column is None else f"the latest by '{self.time_column}'"
+        drawn = f"sampled with seed {seed}" if self.time_column is None else f"the latest by '{self.time_column}'"
         held_out = division.n_held_out is not None
-        facts = StoryFacts(judge, learned.n_queries, drawn if held_out else None, self.time_budget, refit)
+        facts = SummaryFacts(judge, learned.n_queries, drawn if held_out else None, self.time_budget, refit)
         name = f"blend of {len(decision.members)}" if decision.blended else decision.chosen[0].name
         choice = SelectionResult(
             ranker=refit.ranker,
@@ -182,8 +192,8 @@ class AutoRanker(Ranker):
             convention=judge.convention.name,
             value=float(np.nanmean(decision.values)),
             evaluated_on=division.description,
-            trials=rows_of(decision) + [trial.row() for trial in search.of("refused", "not tried")],
-            sentences=story_of(decision, search, facts),
+            trials=rows_of(decision) + [trial.row() for trial in search.in_state("refused", "not tried")],
+            sentences=summary_of(decision, search, facts),
             stopped=search.stopped,
             n_held_out=division.n_held_out,
             refitted=refit.ranker is not decision.ranker,
@@ -196,11 +206,11 @@ class AutoRanker(Ranker):
         }
         return choice
 
-    # ---- everything else is up to the ranker that was chosen ----
+    # ---- everything else is delegated to the selected ranker ----
 
     @override
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
-        """Scores of the chosen ranker; see `Ranker.predict`."""
+        """Return the scores of the selected ranker; see `Ranker.predict`."""
         check_is_fitted(self)
         return self.ranker_.predict(X, qid)
 
@@ -228,34 +238,34 @@ class AutoRanker(Ranker):
 
     @property
     def category_columns(self) -> frozenset[int]:
-        """Those of the chosen ranker."""
+        """Category columns of the selected ranker."""
         return self.ranker_.category_columns
 
     @property
     def supports_missing(self) -> bool:  # type: ignore[override]
-        """Where the chosen ranker does; before, some of the portfolio do."""
+        """True if the selected ranker accepts missing values; before fitting, some candidates do."""
         return not is_fitted(self) or self.ranker_.supports_missing
 
     @property
     def uses_query_context(self) -> bool:
-        """Where the chosen ranker does."""
+        """True if the selected ranker scores whole queries."""
         return self.ranker_.uses_query_context
 
     @property
     def explains_exactly(self) -> bool:
-        """Where the chosen ranker does."""
+        """True if the selected ranker computes exact contributions."""
         return self.ranker_.explains_exactly
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """Those of the chosen ranker."""
+        """Feature importances of the selected ranker."""
         check_is_fitted(self)
         shares: FloatArray = self.ranker_.feature_importances_
         return shares
 
     @override
     def saved_ranker(self) -> Ranker:
-        """The ranker that was chosen: a model file holds that alone."""
+        """Return the selected ranker; a model file stores only this ranker."""
         check_is_fitted(self)
         return self.ranker_.saved_ranker()
 
@@ -277,17 +287,17 @@ def auto(
     """Run `AutoRanker` in one call and return its `SelectionResult`, whose `ranker` is the chosen one.
 
     Args:
-        train: data to fit on, also as (X, y, qid).
-        valid: data to choose on, likewise, never trained on. None: a quarter of the queries of `train` is held out.
-        metric: what to choose by.
-        convention: the rules of that metric.
-        time_budget: seconds for all of it; None: no limit.
-        max_trials: so many candidates at most; None: all.
-        blend: whether the best few may be blended; False: the best one is taken.
-        seed: decides what is held out, and all sampling of the candidates.
+        train: training data, a `RankingData` or a tuple (X, y, qid).
+        valid: validation data in the same form. None (default) holds out a quarter of the queries of `train`.
+        metric: metric to select by. Default ``ndcg@10``.
+        convention: evaluation convention of the metric.
+        time_budget: seconds for the search and the final training together. None: no limit.
+        max_trials: maximum number of candidates. None (default): all.
+        blend: whether the best candidates may be blended. False selects the single best.
+        seed: seed of the held-out queries and of all sampling in the candidates.
         threads: number of threads of each candidate.
-        time_column: a metadata column of dates or numbers: the latest quarter is held out instead.
-        verbose: whether to tell each candidate on standard error; None: from the third second on.
+        time_column: metadata column of dates or numbers; the latest quarter of the queries is then held out.
+        verbose: whether to report each candidate on standard error. None (default) reports from the third second on.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0)
@@ -298,11 +308,11 @@ def auto(
     train, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     if valid is not None and same_content(train, valid):
         raise DataError(
-            "The validation data are the training data, where memorizing would win. Leave out",
+            "The validation data are identical to the training data, which would reward overfitting. Omit",
             remedy=Remedy("{valid}: a quarter of the queries is then held out.", valid=...),
         )
     if valid is not None:
-        divide(train, valid, time_column=time_column)  # refused in the words of a search
+        divide(train, valid, time_column=time_column)  # refuse wrong data with the search's own messages
     ranker = AutoRanker(
         time_budget,
         max_trials,
@@ -325,16 +335,16 @@ def _check_labels(data: RankingData, name: str) -> None:
         )
     if not (data.queries.max(data.labels) > data.queries.min(data.labels)).any():
         raise DataError(
-            f"In every query of the {name} data all documents have the same label, so there is no order to learn or to "
-            "judge by. auto needs queries with documents of different grades."
+            f"All documents of each query in the {name} data have the same label, so there is nothing to learn or to "
+            "evaluate. auto needs queries with documents of different grades."
         )
 
 
-def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
-    """A few queries of `train` with the labels that `learned` lacks; None where it has them all.
+def _queries_with_new_labels(learned: RankingData, train: RankingData) -> RankingData | None:
+    """Return a few queries of `train` that contain the labels missing from `learned`, or None if none are missing.
 
-    A candidate that refuses them could not be trained again on all the data. What a label is refused for is that it is
-    too large, too small or no whole number, so that a query for each is enough.
+    A candidate that cannot train on these labels could not be refitted on all the data. Labels are refused only if they
+    are too large, too small or fractional, so one query with each of these is enough.
     """
     labels = train.labels
     new = ~np.isin(labels, learned.labels)
@@ -342,35 +352,35 @@ def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
         return None
     rows = np.flatnonzero(new)
     odd = rows[labels[rows] != np.floor(labels[rows])]
-    several = np.flatnonzero(train.queries.max(labels) > train.queries.min(labels))  # something to learn, besides
+    several = np.flatnonzero(train.queries.max(labels) > train.queries.min(labels))  # queries with labels to learn from
     documents = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])], *odd[:1]]
     holding = train.queries.document_query[documents]
     return train.select(np.unique([*holding, *several[:1]]))
 
 
-def _may_go_on(search: PortfolioSearch, clock: Clock, refit: Refit) -> bool:
-    """Whether there is something left to try, and time for it."""
+def _can_continue(search: PortfolioSearch, clock: Clock, refit: Refit) -> bool:
+    """Return whether candidates and time are left."""
     stopped = search.interrupts.happened or refit.interrupted
-    return not (search.is_over or stopped) and clock.left > _MAX_IDLE * clock.time_budget
+    return not (search.is_over or stopped) and clock.left > _MAX_IDLE_SHARE * clock.time_budget
 
 
-def _on_all(decision: Decision, train: RankingData, clock: Clock, search: PortfolioSearch) -> Refit:
-    """The chosen ranker trained again on all the data; of a blend, as many members as there is time for."""
+def _refit_decision(decision: Decision, train: RankingData, clock: Clock, search: PortfolioSearch) -> Refit:
+    """Refit the selected ranker on all the data; of a blend, refit as many members as time allows."""
     if search.interrupts.happened:
-        return Refit(decision.ranker, "It was not trained again on all the data, since the search was interrupted.")
+        return Refit(decision.ranker, "It was not refitted on all the data, because the search was interrupted.")
     names = [trial.name for trial in decision.chosen]
-    # The default system comes first: then the result is no less than what it is by itself.
+    # Refit the default system first, so that the result is at least as good as the default system alone.
     order = sorted(decision.chosen, key=lambda trial: (trial.name not in search.default, names.index(trial.name)))
     interrupts = Interrupts()
     try:
-        with interrupts, noting():
+        with interrupts, collect_warnings():
             for trial in order:
                 if search.is_refitted(trial) or search.refit_seconds([trial]) > clock.left:
                     continue
                 with TimeLimit(clock.left) as limit:
-                    again = interrupts.finished(partial(_again, trial, train))
+                    again = interrupts.run_fit(partial(_refit_trial, trial, train))
                 if again is None:
-                    sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
+                    sentence = "The refit on all the data was interrupted, so the model of the search is kept."
                     return Refit(decision.ranker, sentence, interrupted=True)
                 if not limit.passed:
                     search.refitted[trial.name] = RefittedTrial(trial.rounds, again)
@@ -379,26 +389,28 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, search: Portfo
                 search.refitted[trial.name].ranker if trial.name in done else trial.ranker for trial in decision.chosen
             ]
             if not done:
-                sentence = "It was not trained again on all the data for lack of time."
+                sentence = "It was not refitted on all the data for lack of time."
                 return Refit(decision.ranker, sentence, out_of_time=True)
             ranker = BlendRanker.from_fitted(members, train, decision.weights) if decision.blended else members[0]
     except DataError as problem:
-        return Refit(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
+        return Refit(
+            decision.ranker, f"The refit on all the data failed, so the model of the search is kept: {problem}"
+        )
     if isinstance(ranker, BlendRanker) and decision.blended:
-        ranker.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
-    sentence = f"It was then trained again on all {train.n_queries:,} queries, with the settings that were found."
+        ranker.scales_ = decision.ranker.scales_  # score spreads on held-out queries
+    sentence = f"It was then refitted on all {train.n_queries:,} queries with the selected settings."
     if late := len(members) - len(done):
         sentence = (
-            f"{', '.join(done)} {'was' if len(done) == 1 else 'were'} then trained again on all {train.n_queries:,} "
-            f"queries, with the settings that were found; for the other {late} there was no time."
+            f"{', '.join(done)} {'was' if len(done) == 1 else 'were'} then refitted on all {train.n_queries:,} "
+            f"queries with the selected settings; time did not allow refitting the other {late}."
         )
     return Refit(ranker, sentence, out_of_time=late > 0)
 
 
-def _again(trial: Trial, train: RankingData) -> Ranker:
-    """The ranker of a trial with the penalty and the rounds that validation found, fitted on all the data."""
+def _refit_trial(trial: Trial, train: RankingData) -> Ranker:
+    """Fit the ranker of a trial on all the data, with the penalty and number of rounds selected on validation data."""
     ranker: Ranker = unfitted(trial.ranker)
     if ranker.rounds is None:
         ranker.set_params(l2=trial.ranker.l2_)
-    again: Ranker = fit_again(ranker, trial.rounds, train)
+    again: Ranker = refit_on_all(ranker, trial.rounds, train)
     return again

@@ -1,7 +1,4 @@
-"""The default system: what is trained if no system is named. `toprank train` and `AutoRanker` share it.
-
-Measured on the validation parts of folds by benchmarks/default_system.py.
-"""
+"""The default system of `toprank train` and `AutoRanker`, chosen by `benchmarks/default_system.py`."""
 
 from __future__ import annotations
 
@@ -19,19 +16,19 @@ from toprank.significance.results import queries
 from toprank.systems import DEFAULT, make
 
 BLENDED_SYSTEMS: tuple[str, ...] = ("ListNet", "YetiRank")
-"""The systems of the default blend, a linear ranker and trees: the first entries of the portfolio, in this order."""
+"""Systems of the default blend, a linear ranker and trees, in the order of the portfolio."""
 MIN_QUERIES = 10
-"""Queries that a choice needs if there are no validation data."""
+"""Minimum number of queries for a selection without validation data."""
 DEFAULT_SEARCH: Mapping[str, Any] = {"time_budget": None, "max_trials": len(BLENDED_SYSTEMS)}
-"""The options of `AutoRanker` by which it fits and blends `BLENDED_SYSTEMS` alone."""
+"""Options with which `AutoRanker` fits and blends only `BLENDED_SYSTEMS`."""
 _MIN_QUERIES_TO_HOLD_OUT = 30  # the smallest training set on which the blend was measured
 
 
 def default_systems(train: RankingData, valid: RankingData | None) -> tuple[str, ...]:
-    """Return the names of the systems to train if none is named; several are blended by `DEFAULT_SEARCH`.
+    """Return the names of the systems to train by default; several systems are blended by `DEFAULT_SEARCH`.
 
-    The blend needs queries to choose by: `valid`, or at least 30 training queries in which documents differ in their
-    labels, of which a quarter is held out. With fewer, one system is trained with its defaults.
+    The blend needs validation queries: `valid`, or a quarter of at least 30 training queries whose documents differ in
+    their labels. With fewer queries, one system is trained with its defaults.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, seed=0)
@@ -45,13 +42,13 @@ def default_systems(train: RankingData, valid: RankingData | None) -> tuple[str,
 
 
 class TooFewQueriesWarning(UserWarning):
-    """`AutoRanker` trained the default system, because there were too few queries to choose by."""
+    """Warning that `AutoRanker` trained the default system because there were too few queries for a selection."""
 
 
 def default_choice(
     data: RankingData, metric: str, convention: str | Convention, *, time_budget: float, seed: int, threads: int | None
 ) -> SelectionResult:
-    """Train the default system with its defaults on all queries, and return it as a choice that was not judged."""
+    """Train the default system with its defaults on all queries, and return it as a result without evaluation."""
     measure, rules = parse(metric), Convention.from_name(convention)
     name = default_systems(data, None)[-1]
     ranker: Ranker = make(name)
@@ -60,9 +57,9 @@ def default_choice(
     with TimeLimit(time_budget) as limit:
         ranker.fit(data)
     sentence = (
-        f"AutoRanker chooses on held-out queries and needs at least {MIN_QUERIES}, but the data have "
-        f"{queries(data.n_queries)}, so it trained {name} with its defaults. Give validation data or more "
-        "queries to have it choose."
+        f"AutoRanker needs at least {MIN_QUERIES} queries to hold some out, but the data have "
+        f"{queries(data.n_queries)}, so it trained {name} with its defaults. Pass validation data or more "
+        "queries for a selection."
     )
     ranker.training_ |= {"auto": {"chosen": name, "refitted": False, "summary": sentence}}
     return SelectionResult(
@@ -75,7 +72,7 @@ def default_choice(
         evaluated_on="no queries",
         trials=[],
         sentences=(sentence,),
-        stopped="too few queries to choose by",
+        stopped="too few queries for a selection",
         timed_out=limit.passed,
         interrupted=bool(getattr(ranker, "interrupted_", False)),
     )

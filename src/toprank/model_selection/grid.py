@@ -1,8 +1,7 @@
-"""Choose hyper-parameters on validation data, and on nothing else.
+"""Grid search of hyper-parameters on validation data.
 
-The best at the edge of a grid may not be the best: where the best penalty lies at one, the search walks on beyond it.
-Papers did not; with `System.exact_grid` neither does the search. And the best on few queries is partly luck: `se_rule`
-asks of it to beat the system's default clearly.
+If the best penalty is at an edge of the grid, the search continues beyond it, unless the system has an `exact_grid`.
+With `se_rule`, the system's default is kept unless another candidate is better by several standard errors.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from toprank.evaluation.scores import BoundMetric
 from toprank.losses import make as make_loss
 from toprank.model_selection.hold_out import divide
 from toprank.model_selection.result import SelectionResult
-from toprank.model_selection.search import Candidate, Search, Trial, TrialJudge, fit_again, unconverged
+from toprank.model_selection.search import Candidate, Search, Trial, TrialEvaluator, refit_on_all, unconverged
 from toprank.model_selection.weights import paired_gain
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.estimator import unfitted
 from toprank.systems import System, get
 
-_ROUGH = 1e-4  # relative duality gap that suffices to tell candidates apart
-_STEPS = 5  # beyond an edge of the grid
-_NAMED = 5  # candidates in a sentence
+_SEARCH_TOLERANCE = 1e-4  # relative duality gap during the search; the selected candidate is solved exactly
+_MAX_STEPS_BEYOND_GRID = 5  # penalties evaluated beyond an edge of the grid
+_MAX_NAMED = 5  # candidates named in a message
 
 
 def grid_search(
@@ -47,23 +46,23 @@ def grid_search(
     threads: int | None = None,
     **options: Any,
 ) -> SelectionResult:
-    """Search a system's grid: fit on `train`, choose on `valid`, or on a fifth of the queries of `train`.
+    """Search a system's hyper-parameter grid: fit on `train` and select on `valid` or on a held-out fifth of `train`.
 
-    Where the best penalty lies at an edge of the grid, the search walks on beyond it, a step of the grid at a time, as
-    long as that is better (five steps at most), and says so in `summary`; not for a system with `exact_grid`.
+    If the best penalty is at an edge of the grid, the search continues beyond it by up to five steps of the grid, as
+    long as the metric improves, and reports this in `summary`. Systems with an `exact_grid` are not extended.
 
     Args:
-        system: a system or its name.
-        train: data to fit on.
-        valid: data to choose on. None: a fifth of the training queries, held out by `seed` where that is an option of
-            the system, else by 0; the choice is then fitted on all.
-        metric: what to choose by; None: what the system's source chooses by.
-        convention: the rules of the metric.
-        se_rule: keep the system's default, if it is in the grid, unless the best is better by more than so many
-            standard errors of the differences over the validation queries, and say so in `summary`; 0: keep the best.
-        threads: number of threads, over candidates; results do not depend on it (those of trees and networks to
-            rounding, where a candidate has several threads to itself).
-        options: hyper-parameters to fix; they are taken out of the grid.
+        system: system or its name.
+        train: training data.
+        valid: validation data. None (default) holds out a fifth of the training queries, with the system's option
+            `seed` or 0, and refits the selected candidate on all queries.
+        metric: metric to select by. None (default) uses the metric of the system's paper.
+        convention: evaluation convention of the metric.
+        se_rule: number of standard errors of the paired differences by which a candidate must beat the system's default
+            to replace it (Breiman's one-standard-error rule with 1.0). 0 (default) selects the best candidate.
+        threads: number of threads, divided among candidates. Results do not depend on it, except for rounding in trees
+            and networks.
+        **options: hyper-parameters to fix; they are removed from the grid.
 
     >>> import toprank as tr
     >>> train, valid = tr.split(tr.synthetic(n_queries=60, seed=0), (0.5, 0.5))
@@ -79,13 +78,13 @@ def grid_search(
     else:
         words = f"{count_of(valid.n_queries, 'query')} of validation data"
         division = DividedData.given(train, valid, words).for_selection()
-    judge = TrialJudge(division, metric or chosen.metric, convention, threads)
+    judge = TrialEvaluator(division, metric or chosen.metric, convention, threads)
     search = GridSearch(chosen, judge, options)
     if len(search.combinations) * len(search.penalties or (None,)) > 1:
         judge.check()
     search.run()
     if se_rule > 0:
-        search.keep_default(se_rule)
+        search.apply_se_rule(se_rule)
     return search.choice(train)
 
 
@@ -102,9 +101,7 @@ def choose(
     if isinstance(system, System | str):
         return grid_search(system, train, valid, metric=metric, threads=threads, **options)
     if options:
-        raise DataError(
-            "Hyper-parameters can be fixed only for a system given by name; set those of a ranker on the ranker."
-        )
+        raise DataError("Hyper-parameters can be fixed only for a system; set them on the ranker itself.")
     ranker = unfitted(system).fit(train, valid=valid)
     value, evaluated_on = BoundMetric(valid, metric)(ranker.predict(valid)), f"{valid.n_queries:,} queries"
     interrupted = bool(getattr(ranker, "was_interrupted", False))
@@ -122,24 +119,24 @@ def choose(
 
 
 class GridSearch(Search):
-    """Every combination of a grid, each with the whole path of penalties, and where these lead."""
+    """Search over all combinations of a grid, each with its whole regularization path."""
 
-    hushed = False
+    collects_warnings = False
 
-    def __init__(self, system: System, judge: TrialJudge, options: dict[str, Any]) -> None:
-        # Several combinations share the cores, one each; a single one may have them all, and so may each of several
-        # that are trained one after the other.
-        super().__init__(judge, at_once=1 if system.kind.needs_exclusive_training else judge.threads)
+    def __init__(self, system: System, judge: TrialEvaluator, options: dict[str, Any]) -> None:
+        # Several combinations run in parallel on one core each. A single combination uses all cores, and so does each
+        # combination of a system that cannot be trained in parallel.
+        super().__init__(judge, n_parallel=1 if system.kind.needs_exclusive_training else judge.threads)
         self.system, self.options = system, options
         grid = {name: values for name, values in system.grid.items() if name not in options}
         self.searched = tuple(grid)
         self.penalties = grid.pop("l2", None) if system.kind.has_penalty_path else None
         self.combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
-        own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else judge.threads
+        own_threads = 1 if len(self.combinations) > 1 and self.n_parallel != 1 else judge.threads
         asked = {"metric": judge.metric, "convention": judge.convention, "threads": own_threads}
         self.shared = {**options, **asked}
         kinked = system.kind.uses_duality_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
-        self.rough = {"tolerance": _ROUGH} if kinked else {}
+        self.rough = {"tolerance": _SEARCH_TOLERANCE} if kinked else {}
         self.kept: Trial | None = None
         self.sentences: list[str] = []
 
@@ -148,14 +145,14 @@ class GridSearch(Search):
         yield [self._candidate(combination, self.penalties) for combination in self.combinations]
         if not self.system.exact_grid:
             yield from self.walk()
-        if self.system.refine and self.penalties is not None:  # a second search around the best C = 1/l2
+        if self.system.refine and self.penalties is not None:  # a second, finer search around the best C = 1/l2
             yield [self._around(tuple(self.best.options["l2"] / factor for factor in self.system.refine))]
 
     def walk(self) -> Iterator[list[Candidate]]:
-        """Walk beyond the edge of the grid if the best penalty lies there and beats its neighbor."""
+        """Yield candidates beyond the edge of the grid while the best penalty is at the edge."""
         edge = None
         try:
-            for _ in range(_STEPS):
+            for _ in range(_MAX_STEPS_BEYOND_GRID):
                 best = self.best
                 beyond = None if self.penalties is None else self._beyond(best)
                 if beyond is None:
@@ -164,25 +161,25 @@ class GridSearch(Search):
                 yield [self._around((beyond,))]
                 if self.best is best:
                     break
-        finally:  # also where Ctrl-C ends the search here
+        finally:  # also after Ctrl-C
             if edge is not None:
                 best_l2, last = self.best.options["l2"], self.trials[-1].options["l2"]
-                ended = f"the best is {best_l2:g}" if best_l2 != edge else "which was no better"
-                words = f"The best l2 of the grid lay at its edge, {edge:g}; tried on to {last:g}, {ended}."
+                outcome = f"the best is {best_l2:g}" if best_l2 != edge else "which was not better"
+                words = f"The best l2 was at the edge of the grid, {edge:g}; continued to {last:g}, {outcome}."
                 self.sentences.append(words)
 
     @override
-    def take(self, candidate: Candidate, trial: Trial | None) -> None:
+    def record(self, candidate: Candidate, trial: Trial | None) -> None:
         if trial is not None:
-            self.trials.extend(self._stops(trial))
+            self.trials.extend(self._path_trials(trial))
 
-    def keep_default(self, se_rule: float) -> None:
-        """Keep the default unless the best is better by so many standard errors of the differences by query."""
+    def apply_se_rule(self, se_rule: float) -> None:
+        """Keep the default unless the best is better by more than `se_rule` standard errors of the differences."""
         best, default = self.best, self._default()
         if default is None or default is best or self.interrupts.happened:
             return
         gain = paired_gain(self._per_query(best), self._per_query(default), self.judge.sign)
-        if not math.isnan(gain.error) and gain.in_errors <= se_rule:  # one query has no spread to compare with
+        if not math.isnan(gain.error) and gain.in_errors <= se_rule:  # a single query has no standard error
             self.kept = default
             self.sentences.append(
                 f"The default, {_named(default.options)}, is kept: {_named(best.options)} is better by {gain.mean:.4f} "
@@ -190,10 +187,10 @@ class GridSearch(Search):
             )
 
     def choice(self, train: RankingData) -> SelectionResult:
-        """Return the best trial, or the default that was kept, trained to the end.
+        """Return the result: the best trial, or the default if it was kept.
 
-        `train` is all the data, which the choice is fitted on once more if some were held out. A candidate with a loss
-        that is not smooth is otherwise solved once more, as the search solved it roughly.
+        If part of `train` was held out, refit on all of it. Otherwise, solve candidates with a nonsmooth loss again,
+        because the search used a loose tolerance.
         """
         kept, n_held_out, refitted = self.kept or self.best, self.judge.division.n_held_out, False
         ranker, final = kept.ranker, dict(kept.options)
@@ -201,22 +198,22 @@ class GridSearch(Search):
             final["l2"] = getattr(ranker, "l2_", self.options.get("l2"))
         if n_held_out is not None and not self.interrupts.happened:
             with self.interrupts:
-                again = self.interrupts.finished(
-                    lambda: fit_again(self.system.make(**{**self.shared, **final}), kept.rounds, train)
+                again = self.interrupts.run_fit(
+                    lambda: refit_on_all(self.system.make(**{**self.shared, **final}), kept.rounds, train)
                 )
             if again is not None:
                 ranker, refitted = again, True
                 ranker.keep_value(kept.value, self.judge.metric, self.judge.convention)
         elif self.rough and not self.interrupts.happened:
             exact = None
-            with self.interrupts, self.interrupts.cutting():
+            with self.interrupts, self.interrupts.interruptible():
                 exact = self.attempt(self._candidate(final, None, rough={}))
             self.lost |= exact is None
             if exact is not None and not self.interrupts.happened:
-                kept, ranker = self.judge.ranked(self._stops(exact))[0], exact.fitted
+                kept, ranker = self.judge.ranked(self._path_trials(exact))[0], exact.fitted
         if self.lost:
             warn_user(
-                f"grid_search: interrupted; the best of the {len(self.trials)} candidates tried until then is kept.",
+                f"grid_search: interrupted; the best of {len(self.trials)} evaluated candidates is returned.",
                 ConvergenceWarning,
             )
         ranker.set_params(threads=self.judge.threads)
@@ -230,7 +227,7 @@ class GridSearch(Search):
             value=float(kept.value or 0.0),
             evaluated_on=self.judge.division.description,
             trials=rows,
-            sentences=(*self.sentences, *_short_of_the_optimum(rows)),
+            sentences=(*self.sentences, *_convergence_note(rows)),
             n_held_out=n_held_out,
             refitted=refitted,
             interrupted=self.interrupts.happened,
@@ -244,37 +241,39 @@ class GridSearch(Search):
         return Candidate(self.system.name, partial(self.system.make, **given), options)
 
     def _around(self, l2: tuple[float, ...]) -> Candidate:
-        """Return the best candidate with other penalties."""
+        """Return the best combination with other penalties."""
         return self._candidate(_combination(self.best), l2)
 
-    def _stops(self, trial: Trial) -> list[Trial]:
-        """Return a trial for each penalty of the path that a ranker walked, or the one trial if there is no path."""
-        first, trial = len(self.trials), replace(trial, seconds=None)  # several share the cores
+    def _path_trials(self, trial: Trial) -> list[Trial]:
+        """Return a trial for each penalty of a ranker's regularization path, or the trial itself without a path."""
+        first, trial = len(self.trials), replace(trial, seconds=None)  # wall time is shared by parallel candidates
         if not hasattr(trial.fitted, "path_"):
             return [replace(trial, number=first)]
         trials = []
-        for stop, row in enumerate(trial.fitted.path_):
+        for index, row in enumerate(trial.fitted.path_):
             facts = {"objective" if name == "value" else name: of for name, of in row.items()}
             value, options = facts.pop("valid"), trial.options
             if self.penalties is not None:
                 options = {**options, "l2": facts.pop("l2")}
-            place = stop if hasattr(trial.fitted, "on_path") else None
-            # `values` belong to the stop that the ranker kept.
-            at_stop = replace(trial, options=options, value=value, facts=facts, stop=place, values=trial.values[:0])
-            trials.append(replace(at_stop, number=first + stop))
+            path_index = index if hasattr(trial.fitted, "on_path") else None
+            # Per-query values are known only for the penalty that the ranker selected.
+            at_penalty = replace(
+                trial, options=options, value=value, facts=facts, path_index=path_index, values=trial.values[:0]
+            )
+            trials.append(replace(at_penalty, number=first + index))
         return trials
 
     def _beyond(self, best: Trial) -> float | None:
-        """Return the next penalty beyond the edge that a trial is at, in the step of the grid; None within the grid."""
+        """Return the next penalty beyond the edge of the grid, or None if the trial is not at an edge."""
         alike = [trial for trial in self.trials if _combination(trial) == _combination(best)]
-        worths = {trial.options["l2"]: self.judge.worth(trial) for trial in alike}
-        tried, l2 = sorted(worths), best.options["l2"]
+        signed_values = {trial.options["l2"]: self.judge.signed_value(trial) for trial in alike}
+        tried, l2 = sorted(signed_values), best.options["l2"]
         if len(tried) < 2 or l2 not in (tried[0], tried[-1]):
             return None
         neighbor = tried[1] if l2 == tried[0] else tried[-2]
-        if not (l2 * neighbor > 0 and worths[l2] > worths[neighbor]):
+        if not (l2 * neighbor > 0 and signed_values[l2] > signed_values[neighbor]):
             return None
-        return float(f"{l2 * l2 / neighbor:.12g}")  # 1, not 1.0000000000000002
+        return float(f"{l2 * l2 / neighbor:.12g}")  # avoid 1.0000000000000002
 
     def _default(self) -> Trial | None:
         """Return the trial with the system's default hyper-parameters, if there is one."""
@@ -284,18 +283,18 @@ class GridSearch(Search):
         return alike[0] if alike else None
 
     def _per_query(self, trial: Trial) -> FloatArray:
-        """Return the metric by query, also for a stop of a path, of which the search has only the mean."""
+        """Return the metric per query; for trials of a path the search stores only the mean."""
         [round] = self.judge.division.rounds
         return self.judge.values(trial.ranker, round.held_out)
 
 
-def _short_of_the_optimum(rows: list[dict[str, Any]]) -> list[str]:
+def _convergence_note(rows: list[dict[str, Any]]) -> list[str]:
     if not (short := unconverged(rows)):
         return []
-    some = "; ".join(_named(row["options"]) for row in short[:_NAMED])
+    some = "; ".join(_named(row["options"]) for row in short[:_MAX_NAMED])
     return [
-        f"{len(short)} of {len(rows)} candidates did not converge, and were judged as far as they came: {some}"
-        f"{'; …' if len(short) > _NAMED else ''}."
+        f"{len(short)} of {len(rows)} candidates did not converge and were evaluated as they were: {some}"
+        f"{'; …' if len(short) > _MAX_NAMED else ''}."
     ]
 
 
@@ -311,7 +310,7 @@ def _named(options: Mapping[str, Any]) -> str:
 
 
 def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each combination once, by its meaning."""
+    """Remove combinations that are equivalent to an earlier one."""
     kept: dict[Any, dict[str, Any]] = {}
     for values in combinations:
         kept.setdefault(_key(values), values)
@@ -319,7 +318,7 @@ def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _key(combination: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the meaning of a combination: OWPC ignores its share p if the weights are 1/j or constant."""
+    """Return a canonical form of a combination: OWPC ignores p if its weights are 1/j or constant."""
     silent = combination.get("weights") in ("1/j", "constant")
     named = {name: value for name, value in combination.items() if not (silent and name == "p")}
     return tuple(sorted((name, f"{v:.12g}" if isinstance(v, float | int) else str(v)) for name, v in named.items()))

@@ -1,4 +1,4 @@
-"""Which queries judge: those of validation data, a held-out part of the training data, or each fold in turn."""
+"""Split data for model selection: validation data, a holdout of the training data, or cross-validation folds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toprank.significance.results import queries
 
 
 def as_data(data: Any, name: str) -> RankingData:
-    """Return ranking data, also from (X, y, qid)."""
+    """Return a `RankingData`, converting a tuple (X, y, qid)."""
     if isinstance(data, tuple) and len(data) == 3:
         X, y, qid = data
         return RankingData(X, y, qid=qid)
@@ -33,7 +33,16 @@ def divide(
     time_column: str | None = None,
     holdout: float = 0.2,
 ) -> DividedData:
-    """Judge on validation data, or on so many folds, or on a share of the queries, drawn by the seed or the latest."""
+    """Divide training data for a model selection.
+
+    Args:
+        train: training data.
+        valid: validation data; if passed, nothing of `train` is held out.
+        folds: number of cross-validation folds; None holds out one part.
+        seed: seed of the random division.
+        time_column: metadata column to divide by, so that held-out queries are later than training queries.
+        holdout: fraction of the queries that is held out without folds. Default 0.2.
+    """
     if valid is not None:
         _check_given(train, valid, folds, time_column)
         description = f"{count_of(valid.n_queries, 'query')} of validation data"
@@ -43,7 +52,7 @@ def divide(
     n_parts = 2 if folds is None else int(folds)
     if train.n_queries < n_parts:
         raise DataError(
-            f"{queries(train.n_queries)} cannot be divided into {n_parts} parts; give",
+            f"{queries(train.n_queries)} cannot be divided into {n_parts} parts; pass",
             remedy=Remedy("{valid} data, or more queries.", valid=...),
         )
     drawn: dict[str, Any] = {"seed": seed} if time_column is None else {"time_column": time_column}
@@ -67,17 +76,17 @@ def divide(
 def _check_given(train: RankingData, valid: RankingData, folds: int | None, time_column: str | None) -> None:
     if time_column is not None:
         raise DataError(
-            "Validation data are given, so nothing is held out by time; leave one of the two out:",
+            "A time column has no effect if validation data are passed; omit one of the two:",
             remedy=Remedy("{valid} or {time_column}.", valid=..., time_column=...),
         )
     if folds is not None:
-        raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")
+        raise DataError("Trials are evaluated either on valid data or on folds; omit one of the two.")
     if valid.n_features != train.n_features:
         raise DataError(
-            f"The validation data have {valid.n_features} features, but the training data {train.n_features}. They "
-            "must be the same.",
+            f"The validation data have {valid.n_features} features, but the training data have "
+            f"{train.n_features}. They must have the same features.",
             remedy=Remedy(
-                "Read the file with {n_features} where trailing features are absent.",
+                "If trailing features are absent from the file, read it with {n_features}.",
                 "",
                 n_features=train.n_features,
             ),

@@ -1,4 +1,4 @@
-"""The picture of a choice: how much each hyper-parameter mattered, and the metric of one trial after the other."""
+"""Plot of a search: importance of the hyper-parameters, and the metric of each trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toprank.display.pictures import Picture
 from toprank.display.svg import Box, Markup, Scale, path, tag
 from toprank.errors import DataError
 from toprank.metrics.parsing import parse
-from toprank.model_selection.search import JUDGED
+from toprank.model_selection.search import EVALUATED_STATES
 
 if TYPE_CHECKING:
     from toprank.model_selection.result import SelectionResult
@@ -22,10 +22,10 @@ def picture_of(choice: SelectionResult) -> Picture:
     """Draw the importance of hyper-parameters and the metric of each trial.
 
     Raises:
-        DataError: there are no trials.
+        DataError: if no trial was run.
     """
     if not choice.trials:
-        raise DataError(f"There is nothing to draw: {choice.name} was trained without a comparison.")
+        raise DataError(f"{choice.name} was trained without a search, so it has no trials to plot.")
     top = _TITLE + max(1, len(choice.importance)) * _BAR + 80.0
     drawn = [*_importance_bars(choice), *_history_plot(choice, top)]
     return Picture(f"{choice.name} chosen by {choice.metric}", top + _HISTORY + 50, *drawn, width=_WIDTH)
@@ -36,10 +36,10 @@ def _text(x: float, y: float, words: str, kind: str | None = None) -> Markup:
 
 
 def _importance_bars(choice: SelectionResult) -> Iterator[Markup]:
-    yield _text(_MARGIN, 30, f"What mattered to {choice.metric} of {choice.name}", "title")
-    yield _text(_MARGIN, 50, "share of the variance over complete trials that each explains by itself", "muted")
+    yield _text(_MARGIN, 30, f"Hyper-parameter importance for {choice.metric} of {choice.name}", "title")
+    yield _text(_MARGIN, 50, "share of the variance over complete trials explained by each alone (fANOVA)", "muted")
     if not choice.importance:
-        yield _text(_MARGIN, _TITLE + 18, "Too few trials are complete to say.")
+        yield _text(_MARGIN, _TITLE + 18, "Too few complete trials.")
     x = Scale(0.0, 1.0, _LEFT, _WIDTH - _RIGHT)
     for number, (name, share) in enumerate(choice.importance.items()):
         y, end = _TITLE + number * _BAR, max(_LEFT + 1.0, x(share))
@@ -49,17 +49,17 @@ def _importance_bars(choice: SelectionResult) -> Iterator[Markup]:
 
 
 def _history_plot(choice: SelectionResult, top: float) -> Iterator[Markup]:
-    """A dot for each trial, and the best so far as a line."""
+    """Draw a dot for each trial, and the best value so far as a line."""
     by_number = sorted(choice.trials, key=lambda row: row["number"])
     judged = [row for row in by_number if row["value"] is not None]
-    complete = [row for row in judged if row["state"] in JUDGED]
+    complete = [row for row in judged if row["state"] in EVALUATED_STATES]
     low, high = _bounds([row["value"] for row in complete])
     last = max(row["number"] for row in choice.trials)
     box = Box(_LEFT, top, _WIDTH - _RIGHT, top + _HISTORY)
     x = Scale(0.0, float(last), box.left, box.right)
-    y = Scale(low, high, box.bottom, box.top)  # what lies far from the complete trials is drawn at the edge
+    y = Scale(low, high, box.bottom, box.top)  # outliers among pruned trials are clipped to the box
     yield _text(_MARGIN, top - 40, f"{choice.metric} of each trial, on {choice.evaluated_on}", "title")
-    yield _text(_MARGIN, top - 20, "line: best so far; pale: pruned; beyond the scale: at its edge", "muted")
+    yield _text(_MARGIN, top - 20, "line: best so far; pale: pruned; outliers are drawn at the edge", "muted")
     yield tag("path", cls="axis", d=path([(box.left, box.top), (box.left, box.bottom), (box.right, box.bottom)]))
     for value in (low, (low + high) / 2, high):
         yield _text(_LEFT - 8, y(value) + 4, f"{value:.4f}", "muted end")
@@ -81,7 +81,7 @@ def _bounds(values: list[float]) -> tuple[float, float]:
 
 
 def _best_so_far(complete: list[dict[str, Any]], better: Callable[..., float], last: int) -> list[tuple[float, float]]:
-    """Corners of a staircase that ends at the best value, up or down as the metric goes."""
+    """Return the corners of a step function through the best value so far."""
     reached = complete[0]["value"]
     corners = [(complete[0]["number"], reached)]
     for row in complete[1:]:

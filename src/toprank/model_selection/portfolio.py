@@ -1,4 +1,4 @@
-"""The portfolio: which rankers are tried, in which order, and which are left out for lack of time."""
+"""The portfolio of candidates of `AutoRanker`, and their schedule within a time budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toprank.display.progress import ProgressLine
 from toprank.errors import DataError
 from toprank.metrics.parsing import parse
 from toprank.model_selection.default import BLENDED_SYSTEMS
-from toprank.model_selection.search import Candidate, Clock, Search, State, Trial, TrialJudge
+from toprank.model_selection.search import Candidate, Clock, Search, State, Trial, TrialEvaluator
 from toprank.model_selection.weights import plausibility
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import unfitted
@@ -25,25 +25,26 @@ from toprank.significance import t_interval
 from toprank.systems import System, get
 
 NO_TIME = "There was no time for it."
-"""The remark on an entry that does not fit into the budget."""
-_MAX_TRIALS = "As many were tried as were asked for."
+"""Remark on a candidate that does not fit into the time budget."""
+_MAX_TRIALS = "The maximum number of trials was reached."
 _PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001)
-_RAW_PENALTIES = (1e3, 1e2, 10.0, 1.0, 0.1)  # cs-RgList leaves the features as they are
+_RAW_PENALTIES = (1e3, 1e2, 10.0, 1.0, 0.1)  # cs-RgList does not standardize features
 _FEW_PENALTIES = (0.1, 0.01, 0.001)
-_EXPECTED_GAIN_WORK = 50.0  # times a linear ListNet: 10 to 70 on the sets at hand
-_ROUNDS, _PATIENCE = 500, 50
-_RESUMING_SHARE = 0.25  # of the time after the default system
-_MIN_SHARE = 0.02  # of the budget: less than that is not worth another training
+_EXPECTED_GAIN_WORK = 50.0  # relative to a linear ListNet: 10 to 70 on the benchmark data
+_MAX_TREES, _EARLY_STOPPING = 500, 50
+_RESUMING_SHARE = 0.25  # of the time left after the default system
+_MIN_SHARE = 0.02  # of the time budget; less time does not suffice for another candidate
 _REFIT_MARGIN = 1.05
 _LAMBDA_METRICS = ("ap", "err", "rr")
 
 
 class PortfolioEntry(NamedTuple):
-    """A ranker to try.
+    """A candidate of the portfolio.
 
     Attributes:
-        ranker: not fitted.
-        work: expected time, in a unit for solvers and another for rankers that learn in rounds.
+        name: unique name of the candidate.
+        ranker: unfitted ranker.
+        work: expected training time in relative units, which differ between solvers and iterative learners.
     """
 
     name: str
@@ -52,15 +53,16 @@ class PortfolioEntry(NamedTuple):
 
     @property
     def in_rounds(self) -> bool:
-        """Whether the ranker learns in rounds; the others are solvers."""
+        """True if the ranker learns in rounds, such as trees; the others are fitted by a solver."""
         return self.ranker.rounds is not None
 
 
 class RefittedTrial(NamedTuple):
-    """A candidate fitted again on all the data.
+    """A candidate that was refitted on all the data.
 
     Attributes:
-        rounds: the rounds of the trial then; it may have gone on since.
+        rounds: number of rounds of the trial at the time of the refit; the trial may have been resumed since.
+        ranker: the refitted ranker.
     """
 
     rounds: tuple[int, ...]
@@ -68,13 +70,13 @@ class RefittedTrial(NamedTuple):
 
 
 def portfolio(data: RankingData, metric: str, convention: str, seed: int, threads: int | None) -> list[PortfolioEntry]:
-    """Return the entries for these data, in the order in which they are tried.
+    """Return the candidates for these data, in the order of evaluation.
 
-    The systems of the default blend come first, then the others from cheap to dear: solvers of one score, trees of one
-    score, trees of larger size, trees with an output for each grade, and the solver that takes the most steps.
+    The systems of the default blend are first. The others follow by increasing cost: linear models, trees, larger
+    trees, trees with an output for each grade, and the expected-gain model.
     """
     judged: dict[str, Any] = {"metric": metric, "convention": convention, "threads": threads}
-    rounds = {"n_trees": _ROUNDS, "early_stopping": _PATIENCE, "seed": seed} | tree_settings(data) | judged
+    rounds = {"n_trees": _MAX_TREES, "early_stopping": _EARLY_STOPPING, "seed": seed} | tree_settings(data) | judged
     n_grades = float(max(len(data.grades.values), 2))
 
     def solver(name: str, work: float = 1.0, **options: Any) -> PortfolioEntry:
@@ -90,7 +92,7 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
         return PortfolioEntry(name, ranker, n_grades if ranker.outputs == "grades" else 1.0)
 
     measure = parse(metric).name
-    # The system LambdaMART has only the pairs of the first 30 ranks.
+    # Unlike the system LambdaMART, which truncates at rank 30, use all pairs.
     lambdas: dict[str, Any] = {"name": "LambdaMART-all-pairs", "truncation": None, "norm": False}
     lambdas["loss.metric"] = measure if measure in _LAMBDA_METRICS else "ndcg"
     mart, lightgbm = get("MART"), get("LambdaMART-lightgbm")
@@ -115,10 +117,10 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
 
 
 def tree_settings(data: RankingData) -> dict[str, Any]:
-    """Return options of trees: small ones and small steps on few documents, where 7 leaves beat 31 under every loss.
+    """Return options of trees by the size of the data.
 
-    The small end was chosen on the validation parts of MQ2008, OHSUMED and slices of MSLR; larger data get what is
-    usual for them.
+    On fewer than 20,000 documents, 7 leaves and a small learning rate were better than 31 leaves on the validation data
+    of all sets and losses tried. Larger data get common defaults.
     """
     if data.n_documents < 20_000:
         return {"num_leaves": 7, "learning_rate": 0.05, "min_data_in_leaf": 20}
@@ -128,13 +130,12 @@ def tree_settings(data: RankingData) -> dict[str, Any]:
 
 
 class RefitPlan(NamedTuple):
-    """What fitting the choice again on all the data takes.
+    """Cost and constraints of the refit on all the data.
 
     Attributes:
-        factor: time for fitting a candidate again, as a multiple of the time for fitting it here; 0 if the choice is
-            not fitted again.
-        further: queries with labels that occur in all the data alone; a candidate that cannot learn from them is
-            refused. None if there are none.
+        factor: time of a refit as a multiple of the time of the original fit; 0 without a refit.
+        further: queries with labels that occur only in the held-out part, or None. Candidates that cannot train on
+            them are refused.
     """
 
     factor: float = 0.0
@@ -142,21 +143,21 @@ class RefitPlan(NamedTuple):
 
 
 class PortfolioSearch(Search):
-    """Tries what fits into the time: the default system first, and the others with the time that it leaves.
+    """Search that evaluates the candidates that fit into the time budget, the default system first.
 
-    The first entries, `n_default`, are the default system, and may use all of the time; the very first that can learn
-    from the data is fitted to its end whatever the time. Of the time left, less what fitting the choice again will
-    take, an entry that learns in rounds may use half, and goes on later from where it was cut: the last quarter of the
-    time is for those, the best first, as is the time that others leave. A solver may use all of it, but is not tried
-    if others of its kind suggest that it would take longer. After `max_trials` fits the others are not tried.
+    The first `n_default` candidates form the default system and may use all of the time; the first one that can train
+    on the data is fitted completely in any case. The time for the refit is reserved. Of the remaining time, a candidate
+    that learns in rounds may use half, and is suspended then. The last quarter of the time, and any time left over,
+    resumes suspended candidates, the best first. A solver may use all of the remaining time, but is skipped if the
+    speed of earlier solvers predicts that it would take longer. After `max_trials` fits the others are skipped.
     """
 
-    failures: ClassVar[tuple[type[Exception], ...]] = (DataError,)  # labels that one cannot learn from
+    failures: ClassVar[tuple[type[Exception], ...]] = (DataError,)  # unsupported labels
     failed: ClassVar[State] = "refused"
 
     def __init__(
         self,
-        judge: TrialJudge,
+        judge: TrialEvaluator,
         clock: Clock,
         entries: Sequence[PortfolioEntry],
         *,
@@ -169,61 +170,61 @@ class PortfolioSearch(Search):
         self.entries, self.max_trials, self.tell = entries, max_trials, tell
         self.n_default, self.refit = n_default, refit
         self.refitted: dict[str, RefittedTrial] = {}
-        """The candidates that were fitted again on all the data, by name."""
+        """Refitted candidates by name."""
         self.chosen: frozenset[str] | None = None
-        """The candidates that the last decision was made of; None before the first."""
+        """Names of the candidates in the last decision, or None before the first decision."""
         self._waiting = list(enumerate(self.entries))
         self._time_for_resuming: float | None = None
         self._suspended: dict[str, Candidate] = {}
-        self._solver_rate = 0.0  # seconds for a unit of work, of the quickest solver so far
+        self._solver_rate = 0.0  # seconds per unit of work of the fastest solver so far
 
-    def of(self, *states: str) -> list[Trial]:
+    def in_state(self, *states: str) -> list[Trial]:
         """Return the trials in these states."""
         return [trial for trial in self.trials if trial.state in states]
 
     @property
     def timed_out(self) -> bool:
-        """Whether trials were cut short or left out for lack of time."""
+        """True if trials were stopped early or skipped for lack of time."""
         return any(trial.state == "cut short" or trial.remark == NO_TIME for trial in self.trials)
 
     @property
     def stopped(self) -> str:
-        """Why the search ended, as a sentence."""
+        """Reason why the search ended, as a sentence."""
         if self.interrupts.happened:
             return f"Interrupted after {len(self.ranked)} candidates."
-        skipped = self.of("not tried")
-        return skipped[0].remark if skipped else "All candidates were tried."
+        skipped = self.in_state("not tried")
+        return skipped[0].remark if skipped else "All candidates were evaluated."
 
     @property
     def is_over(self) -> bool:
-        """Whether another run has nothing left to try."""
+        """True if no candidate is left for another run."""
         return not self._waiting and not self._suspended
 
     @override
     def run(self) -> None:
-        """Try what fits into the time; a later run goes on with what is left of it."""
+        """Evaluate the candidates that fit into the time; a later run continues with the remaining time."""
         super().run()
         if not self.refit.factor:
             self.close()
         if not self.ranked:
-            raise DataError(f"No ranker of the portfolio can learn from these data. {self.trials[0].remark}")
+            raise DataError(f"No candidate of the portfolio can be trained on these data. {self.trials[0].remark}")
 
     @property
     def default(self) -> tuple[str, ...]:
-        """The names of the entries that are the default system."""
+        """Names of the candidates that form the default system."""
         return tuple(entry.name for entry in self.entries[: self.n_default])
 
     def refit_seconds(self, trials: Iterable[Trial]) -> float:
-        """Return the expected time for fitting these trials again on all the data, unless that was done."""
+        """Return the expected time for refitting these trials, excluding those that are already refitted."""
         new = [trial for trial in trials if not self.is_refitted(trial)]
         return self.refit.factor * sum((trial.seconds or 0.0) * trial.refit_work for trial in new)
 
     def is_refitted(self, trial: Trial) -> bool:
-        """Whether a trial was fitted again on all the data, with the rounds that it has now."""
+        """Return whether a trial was refitted on all the data with its current number of rounds."""
         return trial.name in self.refitted and self.refitted[trial.name].rounds == trial.rounds
 
     def close(self) -> None:
-        """Note that there was no time for what was not tried."""
+        """Record that the remaining candidates were skipped for lack of time."""
         if not self.interrupts.happened:
             for number, entry in self._waiting:
                 self._skip(number, entry, self._skipped(0.0) or NO_TIME)
@@ -233,31 +234,31 @@ class PortfolioSearch(Search):
     def batches(self) -> Iterator[list[Candidate]]:
         while self._waiting and self._waiting[0][0] < self.n_default:
             number, entry = self._waiting.pop(0)
-            if (why := self._skipped(self.clock.left)) is not None:
-                self._skip(number, entry, why)
+            if (reason := self._skipped(self.clock.left)) is not None:
+                self._skip(number, entry, reason)
             else:
                 yield [self._candidate(entry, self.clock.left if self.ranked else math.inf)]
         if self._time_for_resuming is None:
             self._time_for_resuming = _RESUMING_SHARE * self._usable
-        least = 0.0 if math.isinf(self.clock.time_budget) else _MIN_SHARE * self.clock.time_budget
+        min_usable = 0.0 if math.isinf(self.clock.time_budget) else _MIN_SHARE * self.clock.time_budget
         while not self.is_over:
             usable = self._usable
-            if usable <= least and self.ranked:
+            if usable <= min_usable and self.ranked:
                 return
             if self._suspended and (not self._waiting or usable <= self._time_for_resuming):
                 yield [self._suspended[self._best_suspended]._replace(seconds=usable)]
                 continue
             number, entry = self._waiting.pop(0)
             expected = 0.0 if entry.in_rounds else self._solver_rate * entry.work
-            if (why := self._skipped(usable, expected)) is not None:
-                self._skip(number, entry, why)
+            if (reason := self._skipped(usable, expected)) is not None:
+                self._skip(number, entry, reason)
                 continue
             alone = not entry.in_rounds or not self._waiting
             yield [self._candidate(entry, math.inf if not self.ranked else usable if alone else usable / 2)]
 
     @property
     def _usable(self) -> float:
-        """The time for further candidates: each of them may have to be fitted again, as what is best so far."""
+        """Time left for further candidates, without the time reserved for refits."""
         left = self.clock.left
         if math.isinf(left) or not self.refit.factor:
             return left
@@ -265,7 +266,7 @@ class PortfolioSearch(Search):
         return (left - again) / (1 + self.refit.factor) if again <= left else left
 
     def _plausible(self) -> list[Trial]:
-        """Return the trials that the choice may be made of as things are, or was made of when it was last made."""
+        """Return the trials of the last decision, or before it the trials that may be selected."""
         ranked, sign = self.ranked, self.judge.sign
         if self.chosen is not None:
             return [trial for trial in ranked if trial.name in self.chosen]
@@ -280,31 +281,33 @@ class PortfolioSearch(Search):
         return next(trial.name for trial in self.ranked if trial.name in self._suspended)
 
     def _skipped(self, left: float, expected: float = 0.0) -> str | None:
-        """Return why an entry is not tried; None if it is."""
+        """Return the reason for skipping a candidate, or None."""
         if self.max_trials is not None and len(self.ranked) >= self.max_trials:
             return _MAX_TRIALS
         return NO_TIME if self.ranked and (left <= 0 or expected > left) else None
 
-    def _skip(self, number: int, entry: PortfolioEntry, why: str) -> None:
-        self.trials.append(Trial(entry.name, number=number, state="not tried", remark=why))
+    def _skip(self, number: int, entry: PortfolioEntry, reason: str) -> None:
+        self.trials.append(Trial(entry.name, number=number, state="not tried", remark=reason))
 
     def _candidate(self, entry: PortfolioEntry, seconds: float) -> Candidate:
-        return Candidate(entry.name, partial(self._rehearsed, entry), {}, seconds, resumable=Resumable())
+        return Candidate(entry.name, partial(self._prepare, entry), {}, seconds, resumable=Resumable())
 
-    def _rehearsed(self, entry: PortfolioEntry) -> Ranker:
+    def _prepare(self, entry: PortfolioEntry) -> Ranker:
         if self.refit.further is not None and entry.name not in self._suspended:
-            _rehearse(entry, self.refit.further)
+            _check_trainable(entry, self.refit.further)
         return entry.ranker
 
     @override
-    def take(self, candidate: Candidate, trial: Trial | None) -> None:
+    def record(self, candidate: Candidate, trial: Trial | None) -> None:
         before = self._suspended.pop(candidate.name, None)
         if trial is None:
             return
         if before is not None:
             self._take_further(trial)
         else:
-            if trial.state == "cut short" and not trial.fitted.path_[0]["iterations"]:  # it has not even begun
+            if (
+                trial.state == "cut short" and not trial.fitted.path_[0]["iterations"]
+            ):  # stopped before the first iteration
                 trial = Trial(trial.name, state="not tried", remark=NO_TIME)
             trial = replace(trial, number=len(self.trials))
             self.trials.append(trial)
@@ -318,7 +321,7 @@ class PortfolioSearch(Search):
             self.tell(f"{trial.name:<22} {self.judge.metric} {trial.value:.4f}  {spent}{further}", last=True)
 
     def _take_further(self, trial: Trial) -> None:
-        """Put a trial that went on in the place of what it was; if its further rounds failed, nothing changes."""
+        """Replace a trial by its resumed version, unless the additional rounds failed."""
         [place] = [place for place, known in enumerate(self.trials) if known.name == trial.name]
         earlier = self.trials[place]
         if trial.value is not None:
@@ -332,8 +335,8 @@ class PortfolioSearch(Search):
             self._solver_rate = min(self._solver_rate, rate) if self._solver_rate else rate
 
 
-def _rehearse(entry: PortfolioEntry, data: RankingData) -> None:
-    """Fit an entry as briefly as possible, so that one that cannot learn from the data fails early."""
+def _check_trainable(entry: PortfolioEntry, data: RankingData) -> None:
+    """Fit a candidate for one round, so that a candidate that cannot be trained on the data fails early."""
     ranker = unfitted(entry.ranker)
     if ranker.rounds is not None:
         ranker.set_params(**{ranker.rounds.option: 1, "early_stopping": None})

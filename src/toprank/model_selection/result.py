@@ -1,4 +1,4 @@
-"""`SelectionResult`: the ranker that a search settled on, and everything that it tried."""
+"""`SelectionResult`: the selected ranker of a search, and all trials."""
 
 from __future__ import annotations
 
@@ -12,42 +12,41 @@ from toprank.display.pictures import Picture
 from toprank.display.record import Record
 from toprank.display.tables import Part, Table
 from toprank.metrics.parsing import parse
-from toprank.model_selection.search import JUDGED, unconverged
+from toprank.model_selection.search import EVALUATED_STATES, unconverged
 from toprank.rankers.base import Ranker
 from toprank.significance import Interval
 
-_SHOWN = 20  # trials of a table in print
+_MAX_ROWS = 20  # trials in the printed table
 
 
 @dataclass(frozen=True, repr=False)
 class SelectionResult(Record):
-    """The ranker that `grid_search`, `tune` or `auto` settled on, and everything that was tried; `str` is a table.
+    """Result of `grid_search`, `tune` or `auto`: the selected ranker and all trials; `str` prints a table.
 
-    `value` is optimistic: it is the best of many on the queries that chose it. What the ranker is worth, other data
-    tell.
+    `value` is optimistic, as it is the best of many on the same queries. Evaluate the ranker on independent data.
 
     Attributes:
-        ranker: fitted, and ready to use.
-        name: the system, the candidate of the portfolio, or "blend of …".
-        options: the hyper-parameters that were chosen.
-        value: the metric of the choice on the queries that judged; where it was `refitted`, of the ranker before that.
-            NaN if there were too few queries to choose by.
-        evaluated_on: which queries judged, in words.
-        trials: a row for each trial: `number`, `name`, `options`, `value`, `seconds`, `remark`, `state` (complete, cut
-            short, pruned, failed, interrupted, refused, not tried), and what more its strategy knows: `converged` and
-            the `objective` on the training data where a solver ran; `interval`, `queries` and `rounds` of `tune`;
-            `difference` to the best, its interval and `weight` of `auto`.
-        sentences: what there is to know about the search.
-        stopped: why the search ended.
-        interval: 95 % interval of `value` over queries (Student's t), blind to the choice, where the search looked at
-            one.
-        importance: how much of the variance of the metric each hyper-parameter explains by itself, as shares of 1,
-            largest first (fANOVA, over complete trials of `tune`); empty for fewer than ten trials, or than two for
-            each hyper-parameter.
+        ranker: the selected ranker, fitted.
+        name: name of the system or of the candidate of the portfolio, or "blend of …".
+        options: selected hyper-parameters.
+        metric: metric of the selection.
+        convention: evaluation convention of the metric.
+        value: metric of the selected trial on the held-out queries, before a refit. NaN without an evaluation.
+        evaluated_on: description of the held-out queries.
+        trials: one row per trial with `number`, `name`, `options`, `value`, `seconds`, `remark` and `state` (complete,
+            cut short, pruned, failed, interrupted, refused, not tried). Solvers add `converged` and the training
+            `objective`; `tune` adds `interval`, `queries` and `rounds`; `auto` adds the `difference` to the best, its
+            interval and the `weight`.
+        sentences: summary of the search, sentence by sentence.
+        stopped: reason why the search ended.
+        interval: 95 % t interval of `value` over queries, if computed; not corrected for the selection.
+        importance: share of the metric's variance that each hyper-parameter explains alone, largest first (fANOVA over
+            the complete trials of `tune`). Empty below ten trials or below two trials per hyper-parameter.
         n_held_out: number of training queries held out for evaluation; None with validation data or folds.
-        refitted: whether the ranker was then trained on all of the training data, those queries included.
-        timed_out: whether time ran out; if not, the same data, seed and number of threads give the same ranker.
-        interrupted: whether an interrupt from the keyboard ended the search, or the last training after it.
+        refitted: whether the ranker was refitted on all of the training data, including the held-out queries.
+        timed_out: whether the time limit was reached. If not, the same data, seed and number of threads reproduce the
+            ranker.
+        interrupted: whether Ctrl-C ended the search or the final training.
     """
 
     json_hidden = frozenset({"ranker", "sentences"})
@@ -71,23 +70,23 @@ class SelectionResult(Record):
 
     @property
     def summary(self) -> str:
-        """What was tried, what won, and what to make of it."""
+        """Summary of the search in sentences."""
         return " ".join(self.sentences)
 
     @property
     def unconverged(self) -> list[dict[str, Any]]:
-        """The trials whose solver did not reach the optimum, and was not interrupted either."""
+        """Trials whose solver did not converge, without interrupted ones."""
         return unconverged(self.trials)
 
     def _columns(self) -> dict[str, list[Any]]:
-        """Return a row for each trial, with time and remark at the end."""
+        """Return one row per trial, with time and remark as the last columns."""
         rows = [_flat(row) for row in self.trials]
         names = dict.fromkeys(name for row in rows for name in row)
         names |= {name: names.pop(name) for name in ("seconds", "remark") if name in names}
         return {name: [row.get(name) for row in rows] for name in names}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Picture:
-        """Importance and history; with a path, also saved as an SVG, PNG or PDF file (see `Picture.save`)."""
+        """Plot hyper-parameter importance and the search history; with a path, also save as SVG, PNG or PDF."""
         from toprank.model_selection.picture import picture_of
 
         picture = picture_of(self)
@@ -100,16 +99,16 @@ class SelectionResult(Record):
         within = "" if self.interval is None else f" [{self.interval.low:.4f}, {self.interval.high:.4f}]"
         reached = f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.evaluated_on}"
         if math.isnan(self.value):
-            reached = f"{self.name}, without a comparison"
-        shown = [row for row in self.trials if row["state"] in JUDGED]
+            reached = f"{self.name}, without a search"
+        shown = [row for row in self.trials if row["state"] in EVALUATED_STATES]
         table = [self._table(shown)] if shown else []
         return [f"{reached}{f', with {chosen}' if chosen else ''}.", *table, self.sentences]
 
     def _table(self, judged: list[dict[str, Any]]) -> Table:
-        """The trials that were judged: the blend, if there is one, and the others from best to worst."""
+        """Return the table of evaluated trials: the blend, if any, then the trials from best to worst."""
         sign = -1.0 if parse(self.metric).higher_is_better else 1.0
         best_first = sorted(judged, key=lambda row: (row["name"] != "blend", sign * row["value"], row["number"]))
-        columns = [list(_cells(row, self.metric)) for row in best_first[:_SHOWN]]
+        columns = [list(_cells(row, self.metric)) for row in best_first[:_MAX_ROWS]]
         names = dict.fromkeys(name for row in columns for name, _ in row)
         named = len({row["name"] for row in judged}) > 1
         names = {name: None for name in names if named or name != "name"}
@@ -118,7 +117,7 @@ class SelectionResult(Record):
 
 
 def _cells(row: dict[str, Any], metric: str) -> Iterator[tuple[str, str]]:
-    """The columns of a row of the table, by their headings."""
+    """Yield the cells of a table row with their headings."""
     yield "trial", str(row["number"])
     yield "name", row["name"]
     yield metric, _cell(row["value"], 4)
@@ -135,7 +134,7 @@ def _cells(row: dict[str, Any], metric: str) -> Iterator[tuple[str, str]]:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the frame: hyper-parameters by their names, the ends of an interval apart."""
+    """Return a trial as a flat row: hyper-parameters by name, and the bounds of the interval as columns."""
     low, high = row.get("interval") or (None, None)
     flat = {"trial": row["number"], "name": row["name"], "state": row["state"], "value": row["value"]}
     flat |= {"low": low, "high": high} if "interval" in row else {}

@@ -1,4 +1,4 @@
-"""Every metric as a scikit-learn scorer, for `GridSearchCV`, `cross_val_score` and their kin."""
+"""Metrics as scikit-learn scorers, for `GridSearchCV`, `cross_val_score` and similar tools."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from toprank.rankers.leakage import warn_of_split_queries
 
 
 class MetricScorer:
-    """A callable ``(estimator, X, y, qid=None) -> float``; larger is better, as scikit-learn wants it."""
+    """Scorer ``(estimator, X, y, qid=None) -> float``; larger is better, as in scikit-learn."""
 
     def __init__(self, metric: str, convention: str = "standard") -> None:
         self.metric, self.convention = metric, convention
         self._measure, self._rules = parse(metric), Convention.from_name(convention)
 
     def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike, qid: npt.ArrayLike | None = None) -> float:
-        """The metric of the estimator's predictions."""
+        """Return the metric of the estimator's predictions, negated if smaller is better."""
         if qid is None and not isinstance(X, RankingData):
             raise DataError(
-                f"{self!r} was given no qid, and all rows as one query would be another number. Call "
-                "sklearn.set_config(enable_metadata_routing=True) first, and pass qid on: search.fit(X, y, qid=qid, "
-                "groups=qid), cross_val_score(..., params={'qid': qid, 'groups': qid}). permutation_importance passes "
-                "nothing on; give it scoring=functools.partial(scorer, qid=qid)."
+                f"{self!r} was called without qid. Call sklearn.set_config(enable_metadata_routing=True) first, and "
+                "pass qid: search.fit(X, y, qid=qid, groups=qid) or cross_val_score(..., params={'qid': qid, "
+                "'groups': qid}). scikit-learn's permutation_importance does not route metadata; pass "
+                "scoring=functools.partial(scorer, qid=qid)."
             )
         common_index(X=X, y=y, qid=qid)
-        estimator = getattr(estimator, "best_estimator_", estimator)  # a search does not pass qid on to predict
+        estimator = getattr(estimator, "best_estimator_", estimator)  # a fitted search does not route qid to predict
         if isinstance(estimator, Ranker) and isinstance(getattr(estimator, "training_", None), dict):
             warn_of_split_queries(estimator, X, qid)
         scores = estimator.predict(X, qid=qid) if _takes_queries(estimator) else estimator.predict(X)
@@ -44,7 +44,7 @@ class MetricScorer:
         return value if self._measure.higher_is_better else -value
 
     def get_metadata_routing(self) -> Any:
-        """`qid` goes to this scorer without being asked for."""
+        """Return the routing of this scorer, which requests `qid` by default."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         request = MetadataRequest(owner=repr(self))
@@ -56,22 +56,26 @@ class MetricScorer:
 
 
 def _takes_queries(estimator: Any) -> bool:
-    """Whether predict is to be given `qid`: rankers, and pipelines that route it to one."""
+    """Return whether predict accepts `qid`: rankers, and pipelines that route it to a ranker."""
     if isinstance(estimator, Ranker):
         return True
     from sklearn import get_config
     from sklearn.utils.metadata_routing import get_routing_for_object
 
     if not get_config()["enable_metadata_routing"] or not hasattr(estimator, "get_metadata_routing"):
-        return False  # a foreign estimator knows no queries
+        return False
     return "qid" in get_routing_for_object(estimator).consumes("predict", {"qid"})
 
 
 def make_scorer(metric: str, convention: str = "standard") -> MetricScorer:
-    """A scikit-learn scorer for a metric under a convention.
+    """Return a scikit-learn scorer for a metric under a convention.
 
-    It warns where queries that a ranker was fitted to come with other rows, as `Ranker.score` does; inside a pipeline
-    that is not seen, since the ranker's rows are not those that the scorer is given.
+    Like `Ranker.score`, the scorer warns if a query of the training data reappears with other rows. This check does not
+    work inside a pipeline, whose transformers change the rows.
+
+    Args:
+        metric: name of the metric, such as ``ndcg@10``.
+        convention: evaluation convention. Default ``standard``.
 
     >>> make_scorer("map")
     toprank.make_scorer('map', convention='standard')

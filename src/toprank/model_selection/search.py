@@ -1,6 +1,6 @@
-"""One search: trials, the judge of their worth, what may end them, and the loop that makes them.
+"""The search loop: candidates, their evaluation on held-out queries, time limits and interrupts.
 
-`grid`, `tuning` and `portfolio` are its strategies: each says what to try next, and what becomes of a trial.
+`grid`, `tuning` and `portfolio` are the strategies: each proposes candidates and records their trials.
 """
 
 from __future__ import annotations
@@ -28,23 +28,28 @@ from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning, Ranker
 
 State = Literal["complete", "cut short", "pruned", "failed", "interrupted", "refused", "not tried"]
-"""How a trial ended: judged; stopped for lack of time, and judged; given up behind the others; with an error; by
-Ctrl-C; by data that it cannot learn from; before it began."""
+"""Final state of a trial: evaluated; evaluated after its training was stopped for lack of time; stopped because it was
+worse than the others; failed with an error; ended by Ctrl-C; unable to train on the data; skipped."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A ranker that was tried, its value on the queries that judge, and how the trial ended.
+    """A candidate with its metric on the held-out queries.
 
     Attributes:
-        options: the hyper-parameters in which it differs from the other trials.
-        value: the metric on the queries that judge; for a pruned trial, the metric when it was given up.
-        facts: what else the strategy knows about the trial.
-        values: the metric of every query that judges; empty if another process judged the trial.
+        name: name of the candidate.
+        options: hyper-parameters in which it differs from the other trials.
+        value: metric on the held-out queries; for a pruned trial, the last metric before pruning.
+        number: position in the order of trials.
+        state: how the trial ended.
+        seconds: training and evaluation time, or None if not measured.
+        remark: reason for a failure, a refusal or a warning.
+        facts: further columns of the strategy.
+        values: metric of each held-out query; empty if another process ran the trial.
         fitted: the fitted ranker.
-        stop: the stop of this trial on the path of penalties that the ranker walked; None if there is no path.
-        rounds: how many rounds the ranker kept on each part of the data; empty if it does not learn in rounds.
-        warned: the warnings of the ranker.
+        path_index: position of this trial on the ranker's regularization path; None without a path.
+        rounds: number of rounds that the ranker kept in each round of cross-validation; empty for solvers.
+        warned: warnings of the ranker.
     """
 
     name: str
@@ -57,23 +62,23 @@ class Trial:
     facts: Mapping[str, Any] = field(default_factory=dict)
     values: FloatArray = field(default_factory=lambda: np.empty(0))
     fitted: Any = None
-    stop: int | None = None
+    path_index: int | None = None
     rounds: tuple[int, ...] = ()
     warned: Sequence[warnings.WarningMessage] = ()
 
     @property
     def ranker(self) -> Any:
-        """The ranker of this trial, restored if the trial is an earlier stop of a path."""
+        """Ranker of this trial, restored if the trial is an earlier point of a regularization path."""
         path = self.fitted
-        if self.stop is None or path.path_solutions_[self.stop] is path.solution_:
+        if self.path_index is None or path.path_solutions_[self.path_index] is path.solution_:
             return path
-        return path.on_path(self.stop)
+        return path.on_path(self.path_index)
 
     @property
     def refit_work(self) -> float:
-        """The expected work of fitting again what was chosen, as a share of the work of the trial.
+        """Expected cost of a refit as a share of the cost of the trial.
 
-        Those are the best rounds alone; or, of a path of penalties, the steps of the first and those of the chosen one.
+        A refit needs only the best rounds, or on a regularization path the steps of the first and the selected penalty.
         """
         if self.rounds:
             history = getattr(self.fitted, "history_", {})
@@ -86,23 +91,23 @@ class Trial:
         return min(1.0, chosen / n_steps) if chosen and n_steps else 1.0
 
     def row(self) -> dict[str, Any]:
-        """Return the trial as plain values, for `SelectionResult.trials`."""
+        """Return the trial as a row of `SelectionResult.trials`."""
         names = ("number", "name", "options", "value", "state", "seconds", "remark")
         row = {name: getattr(self, name) for name in names}
         return {**row, "options": dict(self.options), **self.facts}
 
 
 def unconverged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of trials whose solver did not reach the optimum without being interrupted."""
+    """Return the rows of trials whose solver did not converge, without interrupted ones."""
     return [row for row in rows if row.get("converged", 1.0) == 0.0 and not row.get("interrupted")]
 
 
-JUDGED: tuple[State, ...] = ("complete", "cut short")
-"""The states of trials that can be chosen."""
+EVALUATED_STATES: tuple[State, ...] = ("complete", "cut short")
+"""States of trials that can be selected."""
 
 
-class TrialJudge(NamedTuple):
-    """Judges trials by a metric under a convention, on the queries that a division holds out."""
+class TrialEvaluator(NamedTuple):
+    """Metric and convention that evaluate trials on the held-out queries of a division."""
 
     division: DividedData
     metric: str
@@ -110,16 +115,16 @@ class TrialJudge(NamedTuple):
     threads: int | None
 
     def on(self, held_out: RankingData) -> BoundMetric:
-        """Return the judge of one round's held-out data."""
+        """Return the metric bound to one round's held-out data."""
         return BoundMetric(held_out, self.metric, convention=self.convention, threads=self.threads)
 
     @property
     def sign(self) -> float:
-        """1 if more of the metric is better, -1 if less is."""
+        """1 if larger values of the metric are better, otherwise -1."""
         return 1.0 if parse(self.metric).higher_is_better else -1.0
 
     def check(self) -> None:
-        """Refuse, before the first fit, data that cannot be judged or on which every order is worth the same."""
+        """Refuse data on which the metric is undefined or the same for every ranking, before the first fit."""
         judges = [self.on(round.held_out) for round in self.division.rounds]
         for judge in judges:
             judge(np.zeros(judge.data.n_documents))
@@ -127,37 +132,42 @@ class TrialJudge(NamedTuple):
             judges[0].for_selection()
 
     def values(self, ranker: Ranker, held_out: RankingData) -> FloatArray:
-        """Return the metric of every query of one round's held-out data."""
+        """Return the metric of each query of one round's held-out data."""
         return self.on(held_out).per_query(ranker.predict(held_out))
 
-    def worth(self, trial: Trial) -> float:
-        """Return the value of a trial with the sign by which more is better; -inf if it has none."""
+    def signed_value(self, trial: Trial) -> float:
+        """Return the value of a trial, negated if smaller is better; -inf without a value."""
         return self.sign * trial.value if trial.value == trial.value and trial.value is not None else -math.inf
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials that were judged, from best to worst; equal ones stay in their order."""
-        return sorted((trial for trial in trials if trial.state in JUDGED), key=self.worth, reverse=True)
+        """Return the evaluated trials from best to worst; ties keep their order."""
+        return sorted(
+            (trial for trial in trials if trial.state in EVALUATED_STATES), key=self.signed_value, reverse=True
+        )
 
 
-_NOTED = (ConstantScoresWarning, ConvergenceWarning)
+_COLLECTED_WARNINGS = (ConstantScoresWarning, ConvergenceWarning)
 
 
-def noting() -> AbstractContextManager[list[warnings.WarningMessage]]:
-    """Collect the warnings of rankers, whose trials are judged by the metric; all other warnings are shown."""
-    return held_warnings(*_NOTED)
+def collect_warnings() -> AbstractContextManager[list[warnings.WarningMessage]]:
+    """Collect convergence warnings of rankers instead of showing them; other warnings are shown."""
+    return held_warnings(*_COLLECTED_WARNINGS)
 
 
 class Interrupts:
-    """Notes Ctrl-C while it is open, even if a ranker answers it by keeping the best so far.
+    """Context that records Ctrl-C, even if a ranker handles it by keeping its best state.
 
-    Only training is cut off: between trials a study is written, and the note is enough. A second Ctrl-C always counts.
+    The exception is raised only inside `interruptible` blocks, which train rankers, so that writing a study is not
+    interrupted. A second Ctrl-C is always raised.
     """
 
     def __init__(self) -> None:
-        self.happened, self._cutting = False, False
+        self.happened, self._interruptible = False, False
 
     def __enter__(self) -> Self:
-        in_main = threading.current_thread() is threading.main_thread()  # no other thread may listen to signals
+        in_main = (
+            threading.current_thread() is threading.main_thread()
+        )  # Python allows signal handlers only in the main thread
         self._before = signal.getsignal(signal.SIGINT) if in_main else None
         if callable(self._before):
             signal.signal(signal.SIGINT, self._note)
@@ -168,59 +178,61 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._before)
 
     @contextmanager
-    def cutting(self) -> Iterator[None]:
-        """Let Ctrl-C cut off what runs within the block; `happened` says whether it did."""
-        around, self._cutting = self._cutting, True
+    def interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C interrupt the block and set `happened`."""
+        around, self._interruptible = self._interruptible, True
         try:
             yield
         except KeyboardInterrupt:
             self.happened = True
         finally:
-            self._cutting = around
+            self._interruptible = around
 
-    def finished(self, fit: Callable[[], Any]) -> Any:
-        """Return the ranker of a last training; None if Ctrl-C ended it, so that the earlier ranker is kept."""
+    def run_fit(self, fit: Callable[[], Any]) -> Any:
+        """Return the result of a final fit, or None if Ctrl-C interrupted it."""
         ranker = None
-        with self.cutting():
+        with self.interruptible():
             ranker = fit()
         self.happened |= ranker is not None and ranker.was_interrupted
         return None if self.happened else ranker
 
     def _note(self, number: int, frame: Any) -> None:
         again, self.happened = self.happened, True
-        if (self._cutting or again) and callable(self._before):
+        if (self._interruptible or again) and callable(self._before):
             self._before(number, frame)
 
 
 class Clock:
-    """A budget of seconds that begins now; None: no limit."""
+    """Time budget in seconds that starts on construction; None means no limit."""
 
     def __init__(self, time_budget: float | None = None) -> None:
         self.time_budget, self._begin = math.inf if time_budget is None else time_budget, time.perf_counter()
 
     @property
     def spent(self) -> float:
-        """Seconds since the beginning."""
+        """Elapsed seconds."""
         return time.perf_counter() - self._begin
 
     @property
     def left(self) -> float:
-        """Seconds that are left; negative once the budget is overdrawn."""
+        """Remaining seconds, negative once the budget is exceeded."""
         return self.time_budget - self.spent
 
 
 class PrunedError(Exception):
-    """The trial is behind the others and is not continued."""
+    """Raised to stop a trial that is worse than the others."""
 
 
 class Candidate(NamedTuple):
-    """What to try: a ranker, made anew for each part of the data.
+    """A candidate to fit and evaluate in every round of the division.
 
     Attributes:
-        seconds: the time after which its training is cut short; it is then judged as it is.
-        look: called with the metric so far after each part but the last; raises `PrunedError` to give the candidate up.
-        resumable: what keeps its training if that is cut short, so that the same candidate goes on when it is tried
-            again.
+        name: name of the candidate.
+        make: function that returns an unfitted ranker.
+        options: hyper-parameters in which it differs from other candidates.
+        seconds: time limit of its training; it is then evaluated as it is.
+        look: function called with the metric so far after each round but the last; raises `PrunedError` to stop.
+        resumable: holder of the suspended training, so that the same candidate can be resumed later.
     """
 
     name: str
@@ -232,30 +244,31 @@ class Candidate(NamedTuple):
 
 
 class Search(ABC):
-    """Fits and judges what its strategy proposes, to the end or until Ctrl-C; what was judged by then is kept.
+    """Base class of searches: fit and evaluate the candidates of a strategy until it ends or Ctrl-C.
 
     Attributes:
         failures: exceptions of a candidate that do not end the search.
-        hushed: whether warnings of rankers are kept in the trial instead of shown.
+        failed: state of a trial that raised one of these.
+        collects_warnings: whether warnings of rankers are stored in the trial instead of shown.
     """
 
     failures: ClassVar[tuple[type[Exception], ...]] = ()
     failed: ClassVar[State] = "failed"
-    hushed: ClassVar[bool] = True
+    collects_warnings: ClassVar[bool] = True
 
-    def __init__(self, judge: TrialJudge, clock: Clock | None = None, at_once: int | None = 1) -> None:
-        self.judge, self.clock, self.at_once = judge, clock or Clock(), at_once
-        self.interrupts, self.lost = Interrupts(), False  # whether Ctrl-C left nothing of a candidate
+    def __init__(self, judge: TrialEvaluator, clock: Clock | None = None, n_parallel: int | None = 1) -> None:
+        self.judge, self.clock, self.n_parallel = judge, clock or Clock(), n_parallel
+        self.interrupts, self.lost = Interrupts(), False  # lost: whether Ctrl-C discarded a candidate
         self._trials: list[Trial] = []
         self.n_fits = 0
 
     @abstractmethod
     def batches(self) -> Iterator[Sequence[Candidate]]:
-        """Yield what to try next; the candidates of a batch may be tried at once."""
+        """Yield batches of candidates; a batch may run in parallel."""
 
     @abstractmethod
-    def take(self, candidate: Candidate, trial: Trial | None) -> None:
-        """Take the trial of a candidate; None if Ctrl-C left nothing of it."""
+    def record(self, candidate: Candidate, trial: Trial | None) -> None:
+        """Record the trial of a candidate; None if Ctrl-C discarded it."""
 
     @property
     def trials(self) -> list[Trial]:
@@ -264,20 +277,20 @@ class Search(ABC):
 
     @property
     def ranked(self) -> list[Trial]:
-        """The trials that can be chosen, from best to worst."""
+        """Evaluated trials from best to worst."""
         return self.judge.ranked(self.trials)
 
     @property
     def best(self) -> Trial:
-        """The best trial, once something was judged."""
+        """The best evaluated trial."""
         return self.ranked[0]
 
     def run(self) -> None:
-        """Try what is proposed; raise `KeyboardInterrupt` if Ctrl-C comes before anything was judged."""
+        """Run the search; raise `KeyboardInterrupt` if Ctrl-C occurs before the first evaluated trial."""
         with self.interrupts:
             try:
                 for batch in self.batches():
-                    self._try(batch)
+                    self._run_batch(batch)
                     if self.interrupts.happened:
                         break
             except KeyboardInterrupt:
@@ -285,7 +298,7 @@ class Search(ABC):
         if self.interrupts.happened and not self.ranked:
             raise KeyboardInterrupt
 
-    def _try(self, batch: Sequence[Candidate]) -> None:
+    def _run_batch(self, batch: Sequence[Candidate]) -> None:
         made, ended = dict[int, Trial](), False
         self.n_fits += len(batch)
 
@@ -293,19 +306,19 @@ class Search(ABC):
             if not self.interrupts.happened:
                 made[number] = self.attempt(batch[number])
 
-        with self.interrupts.cutting():
-            each_block(work, range(len(batch)), self.at_once)
+        with self.interrupts.interruptible():
+            each_block(work, range(len(batch)), self.n_parallel)
             ended = True
         self.lost |= not ended
         for number, candidate in enumerate(batch):
-            self.take(candidate, made.get(number))
+            self.record(candidate, made.get(number))
 
     def attempt(self, candidate: Candidate) -> Trial:
-        """Fit a candidate in each round of the division, and judge it on what that round holds out."""
+        """Fit a candidate in each round of the division, and evaluate it on the held-out queries."""
         clock, look = Clock(), candidate.look
         ended: Callable[..., Trial] = partial(Trial, candidate.name, candidate.options)
         after_round = None if look is None else lambda values: look(_mean(values), len(values) - 1)
-        notes = noting() if self.hushed else nullcontext(list[warnings.WarningMessage]())
+        notes = collect_warnings() if self.collects_warnings else nullcontext(list[warnings.WarningMessage]())
         with notes as warned, candidate.resumable or nullcontext(), TimeLimit(candidate.seconds) as limit:
             try:
                 found = self.judge.division.cross_fit(
@@ -319,7 +332,7 @@ class Search(ABC):
             except PrunedError:
                 return ended(state="pruned")
             except self.failures as problem:
-                if isinstance(problem, MissingExtraError):  # what one lacks, all lack
+                if isinstance(problem, MissingExtraError):  # every candidate would fail
                     raise
                 words = "There was not enough memory." if isinstance(problem, MemoryError) else str(problem)
                 return ended(state=self.failed, remark=words or type(problem).__name__)
@@ -343,7 +356,7 @@ def _mean(values: Sequence[FloatArray]) -> float:
 
 
 class Refit(NamedTuple):
-    """The final ranker, and what became of training it again on all the data."""
+    """The final ranker and the outcome of its refit on all the data."""
 
     ranker: Ranker
     sentence: str = ""
@@ -351,11 +364,11 @@ class Refit(NamedTuple):
     interrupted: bool = False
 
 
-def fit_again(ranker: Any, rounds: Sequence[int], train: RankingData) -> Any:
-    """Fit on all the data for the mean of the best numbers of rounds, as no validation data can stop the fit."""
+def refit_on_all(ranker: Any, rounds: Sequence[int], train: RankingData) -> Any:
+    """Fit on all the data with the mean of the best numbers of rounds, since no data are left for early stopping."""
     kind, best = ranker.rounds, max(1, round(float(np.mean(rounds)))) if rounds else None
     if kind is not None and best is not None:
-        # In some the learning rate falls until the last round, so they get the full number of rounds and are stopped.
+        # If the learning rate decays until the last round, keep the number of rounds and stop by a callback.
         stop = {kind.option: best} if kind.nested else {"callbacks": (lambda now: now.number >= best,)}
         ranker.set_params(**stop)
     ranker.fit(train)

@@ -1,7 +1,7 @@
-"""What is searched, read from plain values: a tuple is a range, a list is a choice.
+"""Search spaces of hyper-parameters from plain values: a tuple is a range, a list is a set of choices.
 
-Where nothing is said, the ranker says it, or the system's grid, and the loss adds its own. The space of a network can
-be looked at without PyTorch.
+The default space combines the space of the ranker, or the range of the system's grid, with the hyper-parameters of the
+loss. It is available without PyTorch, for networks too.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LOSSES: Mapping[str, Plain] = {
 
 
 def default_space(system: System | str) -> Plain:
-    """The space that `tune` searches for a system, in plain values, to look at or to change.
+    """Return the space that `tune` searches for a system by default, as plain values that can be modified.
 
-    Trees and networks have spaces of their own; other rankers are searched between the ends of the system's grid. To
-    these come the hyper-parameters of the loss. A system with none of them has an empty space.
+    Trees and networks define their own spaces; other rankers are searched within the range of the system's grid. The
+    hyper-parameters of the loss are added. The space is empty if a system has none of these.
 
     >>> default_space("ListNet")
     {'l2': (0.0001, 0.1, 'log'), 'loss.alpha': (0.1, 10.0, 'log')}
@@ -53,7 +53,7 @@ def default_space(system: System | str) -> Plain:
 
 
 def _between(values: tuple[Any, ...]) -> Any:
-    """A grid as a range, on the scale on which its values are even; a grid of words, or of one value, as it is."""
+    """Return the range of a grid of numbers, logarithmic if positive; return other grids as lists of choices."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numbers or len(set(values)) < 2:
         return list(values)
@@ -63,7 +63,7 @@ def _between(values: tuple[Any, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`, both included; drawn evenly on their own or on the logarithmic scale."""
+    """Numbers from `low` to `high` inclusive, sampled uniformly or log-uniformly."""
 
     low: float
     high: float
@@ -71,44 +71,44 @@ class Range:
     whole: bool = False
 
     def distribution(self, optuna: Any) -> Any:
-        """As Optuna knows it."""
+        """Return the distribution of Optuna."""
         kinds = optuna.distributions
         kind = kinds.IntDistribution if self.whole else kinds.FloatDistribution
         return kind(self.low, self.high, log=self.log)
 
     def holds(self, value: Any) -> bool:
-        """Whether the value lies within."""
+        """Return whether the value is within the range."""
         return is_number(value) and self.low <= value <= self.high
 
     def decoded(self, drawn: Any) -> Any:
-        """The value that Optuna drew."""
+        """Convert a sampled value to an option."""
         return int(drawn) if self.whole else float(drawn)
 
     def encoded(self, value: Any) -> Any:
-        """The value as Optuna draws it."""
+        """Convert an option to the value that Optuna stores."""
         return value
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some values of any kind. Optuna sees their texts: a database could not hold a tuple."""
+    """A choice among values of any type. Optuna stores their `repr`, since its database has no tuples."""
 
     values: tuple[Any, ...]
 
     def distribution(self, optuna: Any) -> Any:
-        """As Optuna knows it."""
+        """Return the distribution of Optuna."""
         return optuna.distributions.CategoricalDistribution([repr(value) for value in self.values])
 
     def holds(self, value: Any) -> bool:
-        """Whether the value is one of them."""
+        """Return whether the value is one of the choices."""
         return any(_same(value, choice) for choice in self.values)
 
     def decoded(self, drawn: Any) -> Any:
-        """The value that Optuna drew."""
+        """Convert a sampled value to an option."""
         return {repr(value): value for value in self.values}[drawn]
 
     def encoded(self, value: Any) -> Any:
-        """The value as Optuna draws it."""
+        """Convert an option to the value that Optuna stores."""
         return next(repr(choice) for choice in self.values if _same(value, choice))
 
 
@@ -117,21 +117,21 @@ Dimension = Range | OneOf
 
 @dataclass(frozen=True)
 class Space:
-    """The hyper-parameters that are searched, by name, and the values that the system has without a search."""
+    """Dimensions of a search by name, and the system's default values."""
 
     dimensions: Mapping[str, Dimension]
     defaults: Mapping[str, Any]
 
     def distributions(self, optuna: Any) -> dict[str, Any]:
-        """As Optuna knows them."""
+        """Return the distributions of Optuna by name."""
         return {name: dimension.distribution(optuna) for name, dimension in self.dimensions.items()}
 
     def options(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """What Optuna drew, as options of the system."""
+        """Convert sampled parameters to options of the system."""
         return {name: dimension.decoded(drawn[name]) for name, dimension in self.dimensions.items()}
 
     def start(self) -> dict[str, Any]:
-        """The system's own values, as Optuna would draw them; those outside of the space are left out."""
+        """Return the system's default values in Optuna's form, without those outside of the space."""
         return {
             name: dimension.encoded(self.defaults[name])
             for name, dimension in self.dimensions.items()
@@ -148,26 +148,26 @@ _EXAMPLES: Mapping[str, Any] = {
 }
 
 
-def _example(parameters: Mapping[str, Any], settled: Collection[str]) -> dict[str, Any]:
-    """Return a space of options that a ranker with these parameters has and that are not settled."""
-    return {name: values for name, values in _EXAMPLES.items() if name in parameters and name not in settled}
+def _example(parameters: Mapping[str, Any], fixed_names: Collection[str]) -> dict[str, Any]:
+    """Return an example space from options that the ranker has and that are not fixed."""
+    return {name: values for name, values in _EXAMPLES.items() if name in parameters and name not in fixed_names}
 
 
 def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[str, Any]) -> Space:
-    """The space to search: the given one, or the system's default without what is fixed.
+    """Return the validated search space: the given one, or the system's default without fixed options.
 
     Raises:
-        UnknownNameError: the system has no such option.
-        DataError: a range is empty, is none, or does not suit the option; or nothing is searched.
+        UnknownNameError: if the system has no such option.
+        DataError: if a range is invalid or empty, does not suit the option, or the space is empty.
     """
     made = system.make(**fixed)
     parameters = made.get_params(deep=False)
-    settled = {_full_name(name, parameters) for name in fixed}
+    fixed_names = {_full_name(name, parameters) for name in fixed}
     if space is None:
         plain = {
             name: values
             for name, values in default_space(system).items()
-            if _full_name(name, parameters) not in settled
+            if _full_name(name, parameters) not in fixed_names
         }
     elif isinstance(space, Mapping):
         plain = dict(space)
@@ -175,36 +175,36 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
         raise DataError(f"space must be a dictionary from options to ranges or lists, not {type(space).__name__}.")
     if not plain:
         raise DataError(
-            f"There is nothing to search for {system.name}: say where, for example with",
-            remedy=Remedy("{space}.", space=_example(parameters, settled) or ...),
+            f"{system.name} has no default search space. Pass one, for example",
+            remedy=Remedy("{space}.", space=_example(parameters, fixed_names) or ...),
         )
-    _check_names(plain, settled, parameters)
+    _check_names(plain, fixed_names, parameters)
     defaults = {name: _default(system, made, name) for name in plain}
     dimensions = {name: _read_dimension(name, values, defaults[name]) for name, values in plain.items()}
     for name, dimension in dimensions.items():
         for value in dimension.values if isinstance(dimension, OneOf) else (dimension.low, dimension.high):
-            # What depends on data, or on options that are searched too, is left to the fit.
+            # Constraints that involve the data or several searched options are checked by the fit.
             system.make(**{**fixed, name: value}).check_parameters()
     return Space(dimensions, defaults)
 
 
 def _full_name(name: str, parameters: Mapping[str, Any]) -> str:
-    """`loss.alpha` for both spellings of an option of the loss."""
+    """Return `loss.alpha` for both spellings of an option of the loss."""
     return name if name in parameters or name.startswith("loss.") else f"loss.{name}"
 
 
-def _check_names(plain: Mapping[str, Any], settled: set[str], parameters: Mapping[str, Any]) -> None:
+def _check_names(plain: Mapping[str, Any], fixed_names: set[str], parameters: Mapping[str, Any]) -> None:
     seen: dict[str, str] = {}
     for name in plain:
         if not isinstance(name, str):
-            raise DataError(f"Options are searched by their names, not by {name!r}.")
+            raise DataError(f"The keys of space must be names of options, not {name!r}.")
         if name == "C":
-            raise DataError("C is 1/l2; give a range of l2.")
+            raise DataError("C is 1/l2; pass a range of l2 instead.")
         full = _full_name(name, parameters)
-        if full in settled:
-            raise DataError(f"{name} is both fixed and searched; leave one of them out.")
+        if full in fixed_names:
+            raise DataError(f"{name} is both fixed and searched; omit one of the two.")
         if full in seen:
-            raise DataError(f"{name} and {seen[full]} are the same option; leave one of them out.")
+            raise DataError(f"{name} and {seen[full]} are the same option; omit one of the two.")
         seen[full] = name
 
 
@@ -212,7 +212,7 @@ def _default(system: System, made: Any, name: str) -> Any:
     parameters = made.get_params(deep=False)
     if name in parameters:
         if name == "loss":
-            system.make(loss=None)  # refused in a sentence: a system has a loss of its own
+            system.make(loss=None)  # raises the error that a system has a fixed loss
         return parameters[name]
     of_loss = {} if system.loss is None else {field.name: getattr(made.loss, field.name) for field in fields(made.loss)}
     bare = name.removeprefix("loss.")
@@ -231,8 +231,8 @@ def _read_dimension(name: str, values: Any, default: Any) -> Dimension:
             raise DataError(f"{name} has a value twice: {values}.")
         return OneOf(tuple(values))
     raise DataError(
-        f"{name} is searched in a range (low, high) or (low, high, 'log'), or in a list of values, not in {values!r}. "
-        f"To fix it, give it as an option: {name}={values!r}."
+        f"The dimension {name} must be a range (low, high) or (low, high, 'log'), or a list of values, not {values!r}. "
+        f"To fix it, pass it as an option: {name}={values!r}."
     )
 
 
@@ -244,26 +244,26 @@ def _read_range(name: str, values: tuple[Any, ...], default: Any) -> Range:
     if scale not in ("log", "linear"):
         raise UnknownNameError(f"scale of {name}", str(scale), ["log", "linear"])
     if not is_number(low) or not is_number(high):
-        raise DataError(f"The range of {name} must go from a number to a number, not from {low!r} to {high!r}.")
+        raise DataError(f"The bounds of {name} must be finite numbers, not {low!r} and {high!r}.")
     if low >= high:
-        raise DataError(f"The range of {name} is empty: it goes from {low!r} to {high!r}.")
+        raise DataError(f"The range of {name} is empty: {low!r} is not below {high!r}.")
     if scale == "log" and low <= 0:
-        raise DataError(f"A logarithmic range must begin above 0, but that of {name} begins at {low!r}.")
+        raise DataError(f"A logarithmic range must start above 0, but the range of {name} starts at {low!r}.")
     takes_whole = isinstance(default, int) and not isinstance(default, bool)
     if takes_whole and not (float(low).is_integer() and float(high).is_integer()):
-        raise DataError(f"{name} takes whole numbers, but its range goes from {low!r} to {high!r}.")
+        raise DataError(f"{name} takes whole numbers, but the bounds of its range are {low!r} and {high!r}.")
     if takes_whole or (not isinstance(default, float) and isinstance(low, int) and isinstance(high, int)):
         return Range(int(low), int(high), scale == "log", whole=True)
     return Range(float(low), float(high), scale == "log")
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values mean the same option: 1 and 1.0 do, a list and a tuple do, 1 and True do not."""
+    """Return whether two values are the same option: 1 equals 1.0, a list equals a tuple, but 1 is not True."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return list(a) == list(b)
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether the value is a finite number, and not yes or no."""
+    """Return whether the value is a finite number and not a Boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""Optuna's study: the file that keeps it, whether it is the study that is asked for, and its trials."""
+"""Storage of Optuna studies: the database file, the check that a study can be resumed, and its trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "tune"
 _IDENTITY = "toprank"
 _DIFFERS = {
     "system": "a study of {there}, not of {here}",
-    "metric": "a study that is judged by {there}, not by {here}",
+    "metric": "a study evaluated by {there}, not by {here}",
     "train": "a study of other training data",
     "judges": "a study with other validation data ({there}, here {here})",
     "valid": "a study with other validation data",
@@ -30,12 +30,12 @@ _DIFFERS = {
 
 
 def storage_path(storage: str | os.PathLike[str] | None) -> Path | None:
-    """Return the path of the database; refuse a file that holds no studies, as tables would be written into it."""
+    """Return the path of the database; refuse other files, since tables would be written into them."""
     if storage is None:
         return None
     text = os.fspath(storage)
     if "://" in text or "?" in text:
-        raise DataError(f"storage is the path of a file without ? in it, such as 'study.db', not {text!r}.")
+        raise DataError(f"storage must be a file path without '?', such as 'study.db', not {text!r}.")
     path = Path(text)
     if path.is_dir():
         raise FileError(f"{path} is a folder; storage must be a file.")
@@ -51,13 +51,15 @@ def _check_database(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.DatabaseError as problem:
-        raise FormatError(f"not a database of studies ({problem}). Give another storage.", path=path) from None
+        raise FormatError(
+            f"This file is not a database of studies ({problem}). Pass another storage.", path=path
+        ) from None
     if tables and not {"studies", "trials"} <= tables:
-        raise FormatError("a database, but not one of studies. Give another storage.", path=path)
+        raise FormatError("This database does not contain studies. Pass another storage.", path=path)
 
 
-class StudyPlace(NamedTuple):
-    """The file and the name of a study, and what it must agree in to be resumed; without a file it is not kept."""
+class StudyLocation(NamedTuple):
+    """File and name of a study, and the properties that must match to resume it; path None keeps it in memory."""
 
     path: Path | None
     name: str
@@ -65,12 +67,12 @@ class StudyPlace(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_study(optuna: Any, place: StudyPlace, *, maximize: bool, pruner: Any) -> Iterator[Any]:
-    """Open the study of that name, new or resumed; Optuna is silent meanwhile.
+def open_study(optuna: Any, place: StudyLocation, *, maximize: bool, pruner: Any) -> Iterator[Any]:
+    """Create or resume a study, and silence Optuna's log for the duration of the block.
 
     Raises:
-        DataError: the study of that name is about other data, options or another system.
-        FileError: the database cannot be read or written.
+        DataError: if a study of that name has other data, options or another system.
+        FileError: if the database cannot be read or written.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -110,29 +112,27 @@ def _check_identity(study: Any, identity: Mapping[str, Any], path: Path | None) 
     there = study.user_attrs.get(_IDENTITY)
     if there is None:
         if study.trials:
-            raise DataError(
-                f"{path} holds a study called '{study.study_name}' that toprank did not make; name another."
-            )
+            raise DataError(f"{path} contains a study '{study.study_name}' from another program; choose another name.")
         study.set_user_attr(_IDENTITY, dict(identity))
         return
     for key, words in _DIFFERS.items():
         if there.get(key) != identity[key]:
             what = words.format(there=there.get(key), here=identity[key])
             raise DataError(
-                f"{path} holds {what}. Give another storage, or begin a study with a name of its own in the same file:",
+                f"{path} contains {what}. Pass another storage, or start a new study in the same file:",
                 remedy=Remedy("{study_name}.", study_name="another"),
             )
 
 
 def process() -> dict[str, Any]:
-    """Return what identifies this process as the one that works on a trial."""
+    """Return host, process id and start time of this process, to mark the trials that it runs."""
     return {"host": platform.node(), "pid": os.getpid(), "began": _began(os.getpid())}
 
 
 def _began(pid: int) -> str | None:
-    """Return when a process began, in ticks since the machine started; None if the system does not say.
+    """Return the start time of a process in clock ticks since boot, or None if unknown.
 
-    Numbers of processes are used again, and soon if few are in use, as in a container.
+    Process ids are reused, quickly so in containers; the start time distinguishes them.
     """
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
@@ -142,18 +142,18 @@ def _began(pid: int) -> str | None:
 
 
 def _end_stale_trials(optuna: Any, study: Any, path: Path | None) -> None:
-    """End the trials of a process that was killed; refuse the study if its process is still at work."""
+    """Mark trials of a killed process as failed; refuse the study if the process is still running."""
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         worker = trial.user_attrs.get("process", {})
         if worker.get("host") == platform.node() and _alive(worker["pid"], worker.get("began")):
             raise DataError(
-                f"Process {worker['pid']} is at work on the study in {path}; wait until it is done, or begin another."
+                f"Process {worker['pid']} is running the study in {path}; wait until it ends, or start another study."
             )
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
 
 def _alive(pid: int, began: str | None) -> bool:
-    """Whether that process, and not a later one with its number, is running."""
+    """Return whether this process is running, and not a later one with the same id."""
     if os.name != "posix" or pid == os.getpid():
         return False
     now = _began(pid)
@@ -163,13 +163,13 @@ def _alive(pid: int, began: str | None) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it belongs to somebody else
+    except PermissionError:  # it belongs to another user
         pass
     return True
 
 
 def trials_of(study: Any, space: Space, name: str) -> list[Trial]:
-    """Return the trials of a study in order; those that were cut off have the state "interrupted"."""
+    """Return the finished trials of a study in order."""
     trials = []
     for trial in study.get_trials(deepcopy=False):
         if not trial.state.is_finished() or set(space.dimensions) - set(trial.params):

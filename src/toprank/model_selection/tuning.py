@@ -1,4 +1,4 @@
-"""`tune`: search hyper-parameters by Optuna, which learns from its trials where to look next."""
+"""`tune`: hyper-parameter search with Optuna."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from toprank.errors import DataError, Remedy, require_extra, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.model_selection.hold_out import as_data, divide
 from toprank.model_selection.result import SelectionResult
-from toprank.model_selection.search import Interrupts, Refit, Trial, TrialJudge, fit_again
+from toprank.model_selection.search import Interrupts, Refit, Trial, TrialEvaluator, refit_on_all
 from toprank.model_selection.space import OneOf, read_space
-from toprank.model_selection.study import NAME, StudyPlace, open_study, storage_path
+from toprank.model_selection.study import NAME, StudyLocation, open_study, storage_path
 from toprank.model_selection.study_search import SearchedSystem, SearchLimits, SearchProgress, StudySearch
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.significance import Interval
 from toprank.systems import SYSTEMS, System, get
 
 _MIN_TRIALS, _MIN_TRIALS_EACH = 10, 2
-"""Complete trials, in all and per hyper-parameter, below which shares of the variance are chance."""
+"""Minimum number of complete trials, in total and per hyper-parameter, for the fANOVA importance."""
 
 
-def _telling(metric: str, line: ProgressLine) -> Callable[[SearchProgress], None]:
-    """Return a callback that prints the state of the search."""
+def _progress_printer(metric: str, line: ProgressLine) -> Callable[[SearchProgress], None]:
+    """Return a callback that prints the progress of the search."""
 
     def say(now: SearchProgress) -> None:
         row = now.trial
@@ -68,42 +68,43 @@ def tune(
     verbose: bool | None = None,
     **fixed: Any,
 ) -> SelectionResult:
-    """Search a system's hyper-parameters: fit on `train`, judge on queries that were not trained on.
+    """Search the hyper-parameters of a system with Optuna: fit on `train`, evaluate on held-out queries.
 
-    The first trial is the system as it is (where its values lie within the space), the next are drawn at random, and
-    those after the tenth where earlier ones were good (Optuna's tree-structured Parzen estimator). A trial that falls
-    behind the median of the others is pruned: rankers that learn in rounds during training, others after a fold.
+    The first trial uses the system's defaults, if they are within the space. The next ones are sampled at random, and
+    from the eleventh on by Optuna's tree-structured Parzen estimator. Trials below the median of the others are pruned:
+    during training for rankers that learn in rounds, otherwise after a fold.
 
     Args:
-        system: a system or its name; or a ranker or its class, whose other parameters stay as they are.
-        train: data to fit on, also as (X, y, qid).
-        valid: data to judge on, likewise. None: `folds`, or else a fifth of the training queries, held out by seed.
-        metric: what to judge by; None: what the system's source chooses by.
-        convention: the rules of the metric.
-        n_trials: how many trials the study shall have, those of a resumed one included.
-        time_budget: time for this search; the first trial may take longer, later ones are cut off where they can be.
-        space: the hyper-parameters to search, instead of `default_space(system)`: a tuple is a range, ``(8, 128)`` or
-            ``(8, 128, "log")``, a list is a choice, ``[0.5, 1, 2]``. ``"loss.sigma"`` is an option of the loss.
-        folds: judge by cross-validation over whole queries with so many folds; the answer is then fitted on all.
+        system: system or its name; or a ranker or its class, whose other parameters stay fixed.
+        train: training data, a `RankingData` or a tuple (X, y, qid).
+        valid: validation data in the same form. None (default) uses `folds`, or holds out a fifth of the queries.
+        metric: metric to optimize. None (default) uses the metric of the system's paper.
+        convention: evaluation convention of the metric.
+        n_trials: total number of trials of the study, including earlier ones if it is resumed. Default 50.
+        time_budget: time limit of this search in seconds. The first trial may exceed it; later ones are stopped. None
+            (default): no limit.
+        space: hyper-parameters to search instead of `default_space(system)`. A tuple is a range, ``(8, 128)`` or
+            ``(8, 128, "log")``; a list is a choice, ``[0.5, 1, 2]``; ``"loss.sigma"`` is an option of the loss.
+        folds: number of cross-validation folds over whole queries; the best trial is then refitted on all queries.
         time_column: metadata column of dates or numbers to split by. The latest fifth is held out, or with `folds` each
             fold is evaluated on one period after training on all earlier ones (expanding window); see `toprank.split`.
-        storage: path of an SQLite file that keeps the study, to be resumed by the same call.
-        study_name: the name of the study in that file; a file may hold several.
-        seed: decides what is drawn and held out, and the ranker's own randomness.
-        threads: threads for each trial, which are made one after another.
-        callbacks: functions of a `SearchProgress`, called after each trial; one that returns True ends the search.
-        verbose: tell each trial, the best so far and the time left on standard error; in a notebook, in one line that
-            is written over. None: from the third second on; False: never.
-        fixed: hyper-parameters to fix; they are not searched.
+        storage: path of an SQLite file that stores the study; the same call resumes it.
+        study_name: name of the study in that file, which may contain several.
+        seed: seed of the search, the held-out queries and the ranker.
+        threads: number of threads of each trial; trials run one after another.
+        callbacks: functions called with a `SearchProgress` after each trial; one that returns True ends the search.
+        verbose: whether to report each trial, the best so far and the time left on standard error. None (default)
+            reports from the third second on.
+        **fixed: hyper-parameters to fix; they are not searched.
 
     The same seed gives the same trials, whether resumed or not, for the same number of threads and without
     `time_budget`. Ctrl-C ends the search with a warning and returns the best trial so far. A failed trial is recorded
     with its reason; an error is raised only if all trials fail.
 
     Raises:
-        MissingExtraError: Optuna is not installed.
-        UnknownNameError: there is no such system, metric, convention or hyper-parameter.
-        DataError: the space, the data or the study in `storage` do not suit.
+        MissingExtraError: if Optuna is not installed.
+        UnknownNameError: if a system, metric, convention or hyper-parameter does not exist.
+        DataError: if the space, the data or the study in `storage` are not valid for this search.
 
     >>> import toprank as tr
     >>> train, valid = tr.split(tr.synthetic(n_queries=60, seed=0), (0.5, 0.5))
@@ -114,48 +115,48 @@ def tune(
     optuna, chosen = _optuna(), _system(system)
     if space is None and not isinstance(system, System | str):
         own = {name: value for name, value in chosen.options.items() if name != "loss"}
-        fixed = {**own, **fixed}  # what a ranker was given is not searched unasked
+        fixed = {**own, **fixed}  # parameters set on the ranker are fixed, unless the space names them
     _check(SearchLimits(n_trials, time_budget, callbacks), seed, threads, study_name)
     limits, path = SearchLimits(int(n_trials), time_budget, callbacks), storage_path(storage)
     learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     division = divide(learn, valid, folds=folds, seed=int(seed), time_column=time_column)
-    judge = TrialJudge(division, metric or chosen.metric, Convention.from_name(convention).name, threads)
+    judge = TrialEvaluator(division, metric or chosen.metric, Convention.from_name(convention).name, threads)
     options = chosen.plain_options(fixed)
     searched = SearchedSystem(chosen, options, read_space(chosen, space, options), int(seed))
     search = StudySearch(optuna, judge, searched)
     if division.is_folded:
         _check_single(search)
     judge.check()
-    place = StudyPlace(path, study_name or NAME, {} if path is None else _identity(search, learn, valid))
+    place = StudyLocation(path, study_name or NAME, {} if path is None else _identity(search, learn, valid))
     return _searched(search, limits, place, learn, verbose)
 
 
 def _optuna() -> Any:
-    with warnings.catch_warnings():  # in a notebook its import asks for widgets, which a search shows none of
+    with warnings.catch_warnings():  # in notebooks, importing Optuna warns about missing widgets
         warnings.filterwarnings("ignore", "IProgress not found")
         return require_extra("optuna", "tune", "tr.tune")
 
 
 def _searched(
-    search: StudySearch, limits: SearchLimits, place: StudyPlace, train: RankingData, verbose: bool | None
+    search: StudySearch, limits: SearchLimits, place: StudyLocation, train: RankingData, verbose: bool | None
 ) -> SelectionResult:
-    """Make the trials, and return the best of them."""
+    """Run the trials and return the result."""
     quiet, line, name = verbose is False, ProgressLine(after=SILENCE if verbose is None else 0.0), search.system.name
     if not quiet:
-        limits = replace(limits, callbacks=[*limits.callbacks, _telling(search.judge.metric, line)])
+        limits = replace(limits, callbacks=[*limits.callbacks, _progress_printer(search.judge.metric, line)])
     pruner = search.optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(search))
     with open_study(search.optuna, place, maximize=search.judge.sign > 0, pruner=pruner) as study:
-        with step(f"Searching hyper-parameters of {name}, trial by trial …", quiet, line):
+        with step(f"Searching hyper-parameters of {name} …", quiet, line):
             search.on(study, limits)
-        with step(f"Fitting the best of {name} once more …", quiet, line):
+        with step(f"Refitting the best trial of {name} …", quiet, line):
             choice = _choice(search, train)
     if choice.interrupted:
-        warn_user(f"tune: {choice.stopped} The best of them is returned.", ConvergenceWarning)
+        warn_user(f"tune: {choice.stopped} The best trial is returned.", ConvergenceWarning)
     return choice
 
 
 def _system(system: Any) -> System:
-    """Return the system to search; for a ranker, one that makes such rankers and keeps what is not a default."""
+    """Return the system to search; convert a ranker to a system that keeps its non-default parameters."""
     if isinstance(system, System):
         return system
     if isinstance(system, str):
@@ -164,7 +165,7 @@ def _system(system: Any) -> System:
     kind = type(ranker).__name__
     if not isinstance(ranker, Ranker) or getattr(rankers, kind, None) is not type(ranker):
         raise DataError(
-            f"tune takes a system or its name, or a ranker of toprank (tr.TreeRanker(n_trees=50)), not "
+            f"tune takes a system or its name, or a ranker of toprank such as tr.TreeRanker(n_trees=50), not "
             f"{kind if ranker is system else system!r}."
         )
     defaults, chosen = type(ranker)().get_params(deep=False), ranker.get_params(deep=False)
@@ -175,7 +176,7 @@ def _system(system: Any) -> System:
         loss = losses.make(chosen["loss"])
         name = type(loss).__name__
         if name not in losses.names() or type(plain := losses.make(name)) is not type(loss):
-            raise DataError(f"tune makes losses by their names, and {name} is one of your own; search in a loop.")
+            raise DataError(f"tune does not support the custom loss {name}; use a built-in loss, or search in a loop.")
         own = {field.name: getattr(loss, field.name) for field in fields(loss)}
         options |= {f"loss.{field}": value for field, value in own.items() if value != getattr(plain, field)}
     alike = [known for known in SYSTEMS.values() if (known.ranker, known.loss) == (kind, name) and not known.options]
@@ -189,14 +190,14 @@ def _check(limits: SearchLimits, seed: Any, threads: int | None, study_name: Any
     if limits.time_budget is not None:
         check_number("time_budget", limits.time_budget, above=0)
     if callable(limits.callbacks) or not all(map(callable, limits.callbacks)):
-        raise DataError("callbacks takes a list of functions, each of which is called with a SearchProgress.")
+        raise DataError("callbacks must be a list of functions that take a SearchProgress.")
     if study_name is not None and (not isinstance(study_name, str) or not study_name.strip()):
-        raise DataError(f"study_name is the name of a study, not {study_name!r}.")
+        raise DataError(f"study_name must be a nonempty string, not {study_name!r}.")
     available_threads(threads)
 
 
 def _check_single(search: StudySearch) -> None:
-    """Refuse lists of penalties, among which rankers choose on validation data: with folds, the last fit has none."""
+    """Refuse lists of penalties with folds: the final refit has no validation data to select a penalty."""
     options = search.ranker({}).get_params(deep=False)
     for name in ("l2", "tolerance"):
         dimension = search.space.dimensions.get(name)
@@ -204,14 +205,13 @@ def _check_single(search: StudySearch) -> None:
         for value in values:
             if isinstance(value, list | tuple | np.ndarray):
                 raise DataError(
-                    f"{name}={value!r} leaves a choice to the ranker, but with folds there are no validation data "
-                    "for it when the answer is fitted on all. Search it instead:",
+                    f"{name}={value!r} needs validation data, which the final fit after folds lacks. Search for it:",
                     remedy=Remedy("{space}, or fix one value.", space={name: [...]}),
                 )
 
 
 def _identity(search: StudySearch, train: RankingData, valid: RankingData | None) -> dict[str, Any]:
-    """What a study must agree in to be resumed."""
+    """Return the properties of a study that must match to resume it."""
     return {
         "system": search.system.name,
         "metric": f"{search.judge.metric} ({search.judge.convention})",
@@ -229,7 +229,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _warm_up(search: StudySearch) -> int:
-    """Return how many rounds are not pruned: a fifth, in which small steps cannot show their worth; none for folds."""
+    """Return the number of rounds before pruning: a fifth, since small learning rates start slowly; 0 with folds."""
     return 0 if search.judge.division.is_folded else (search.rounds or 0) // 5
 
 
@@ -260,10 +260,10 @@ def _choice(search: StudySearch, train: RankingData) -> SelectionResult:
         evaluated_on=judge.division.description,
         trials=[trial.row() for trial in table],
         sentences=(
-            *([f"What mattered: {shares}."] if shares else []),
+            *([f"Importance of hyper-parameters: {shares}."] if shares else []),
             f"{search.stopped} ({states})",
             *([last.sentence] if last.sentence else []),
-            "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
+            "The value is optimistic, as it is the best of many; evaluate the ranker on independent data.",
         ),
         stopped=" ".join(filter(None, (search.stopped, last.sentence))),
         interval=ends and Interval(value, ends[0], ends[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
@@ -276,23 +276,23 @@ def _choice(search: StudySearch, train: RankingData) -> SelectionResult:
 
 
 def _refit(search: StudySearch, best: Trial, train: RankingData) -> Refit:
-    """Return the ranker of the best trial; after folds, or if another process made the trial, fit it again."""
+    """Return the ranker of the best trial; refit it after folds, or if another process ran the trial."""
     kept, rounds = search.kept, search.judge.division.rounds
-    if kept is not None and kept.number != best.number:  # a resumed study: another process made its best trial
+    if kept is not None and kept.number != best.number:  # the best trial of a resumed study is from another process
         kept = None
     sentence, interrupts = "", Interrupts()
     if search.judge.division.is_folded:
         with interrupts:
-            again = interrupts.finished(lambda: fit_again(search.ranker(best.options), best.facts["rounds"], train))
+            again = interrupts.run_fit(lambda: refit_on_all(search.ranker(best.options), best.facts["rounds"], train))
         if again is not None:
             return Refit(again)
         if kept is None:
             raise KeyboardInterrupt
-        sentence = "Fitting the best on all queries was interrupted, so it has not learned from the last fold."
+        sentence = "The refit on all queries was interrupted; the returned ranker was trained without the last fold."
     elif kept is None:
         ranker = search.ranker(best.options).fit(rounds[0].train, valid=rounds[0].valid)
         if ranker.was_interrupted:
-            sentence = "Fitting the best once more was interrupted, so it is what there was by then."
+            sentence = "The refit of the best trial was interrupted, so its training is incomplete."
         return Refit(ranker, sentence, interrupted=ranker.was_interrupted)
     for warning in kept.warned:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -21,7 +21,7 @@ from toprank.data.folds import part_numbers
 from toprank.errors import DataError
 from toprank.evaluation.scores import BoundMetric
 from toprank.model_selection.result import SelectionResult
-from toprank.model_selection.search import noting
+from toprank.model_selection.search import collect_warnings
 from toprank.model_selection.weights import best_weights, simplex
 from toprank.rankers.blend import BlendRanker, score_spread
 from toprank.systems import get
@@ -121,7 +121,7 @@ def fit_blend(
         se_rule: number of standard errors by which weights must beat equal weights of the trained members.
     """
     held_out = _HeldOutQueries.of(data, metric, seed)
-    with noting():  # warnings of a badly trained member are irrelevant: it gets no weight
+    with collect_warnings():  # warnings of a badly trained member are irrelevant: it gets no weight
         linear = _linear(held_out, threads)
         every = [*_features(held_out, orders), linear, _trees(held_out, seed, threads)]
     spreads = {member.name: score_spread(member.unseen, held_out.judge.data.queries) for member in every}
