@@ -422,8 +422,8 @@ def test_a_run_from_scores(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     [
-        (["-m", "ndcg@10(gain=[0,x])"], 1, "table of numbers"),
-        (["-m", "ndcg@10(gain=5)"], 1, "gain is a name"),
+        (["-m", "ndcg@10(gain=[0,x])"], 1, "gain table"),
+        (["-m", "ndcg@10(gain=5)"], 1, "is not a gain"),
         (["-m", "ndcg@10(no_relevant=foo)"], 2, "zero"),
         (["-m", "ndcg(k=inf)"], 1, "whole number"),
         (["-m", "ndcg(k=2.5)"], 1, "whole number"),
@@ -455,7 +455,7 @@ def test_tune(tmp_path, monkeypatch):
     assert "All 4 trials were completed." in shown
     assert "optimistic" in shown
     for options, status, words in (
-        (["--metric", "map", *space], 1, "judged by ndcg@10"),
+        (["--metric", "map", *space], 1, "evaluated by ndcg@10"),
         (["--space", "l2=1:0"], 1, "is empty"),
         (["--space", "l3=1:2"], 2, "known: alpha, "),
     ):

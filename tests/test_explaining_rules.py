@@ -233,7 +233,7 @@ def test_the_smallest_change_with_a_value_of_the_data_is_told():
     assert "f5" not in text
     assert "7 of 9 features suffice alone (exact)." in text
     assert "grid search over 65 values" in str(some_changes(True, exact=False))
-    assert "a crossing to 1e-08 of that range" in str(some_changes(True, exact=False))  # 1 / (64 · 16⁵)
+    assert "refined to 1e-08 of that range" in str(some_changes(True, exact=False))  # 1 / (64 · 16⁵)
 
 
 def test_one_feature_of_the_data(fitted):

@@ -491,7 +491,7 @@ def test_a_failed_trial_is_noted_and_not_fatal(parts):
     assert failed
     for row in failed:
         assert row["options"] == {"init": (1.0, 2.0)}
-        assert row["remark"] == "start has 2 weights, but the ranker has 7."
+        assert row["remark"] == "init has 2 weights, but the ranker has 7."
         assert row["value"] is None
     assert f"{len(failed)} failed" in str(tuned)
     with pytest.raises(DataError, match=r"All 10 trials failed. The error of the first: init has 2 weights"):
@@ -609,7 +609,7 @@ def test_the_command_line_says_the_same_space(space):
         ({"learning_rate": ("a", 1)}, DataError, "must be finite numbers, not 'a' and 1"),
         ({"learning_rate": (0.1, float("inf"))}, DataError, "finite numbers, not 0.1 and inf"),
         ({"learning_rate": (False, True)}, DataError, "finite numbers, not False and True"),
-        ({"learning_rate": ["fast", "slow"]}, DataError, "of the wrong kind"),
+        ({"learning_rate": ["fast", "slow"]}, DataError, "has the wrong type"),
         ({"learning_rate": (0.1, 0.2, "lg")}, UnknownNameError, "log"),
         ({"learning_rate": (0.1,)}, DataError, "must be"),
         ({"num_leaves": (2.5, 8)}, DataError, "whole numbers"),
@@ -642,7 +642,7 @@ def test_a_space_that_makes_no_sense_is_a_sentence(parts, space, kind, words):
         ("RankSVM", {"l2": (-1.0, 1.0)}, "not -1.0"),
         ("RankSVM", {"tolerance": (0.5, 1.0), "l1": (-0.5, 1.0)}, "l1 must be a number of at least 0, not -0.5"),
         ("RankBoost", {"n_thresholds": (2, 999)}, "n_thresholds must be a whole number of at least 1 and below 256"),
-        ("AdaRank-MAP", {"patience": (0, 9)}, "patience must be a whole number of at least 1, not 0"),
+        ("AdaRank-MAP", {"early_stopping": (0, 9)}, "early_stopping must be a whole number of at least 1, not 0"),
         ("CoordinateAscent", {"first_step": [0.0, 0.1]}, "first_step must be a positive number, not 0.0"),
         ("PlugIn", {"saturation": (0.5, 1.5)}, "saturation must be a number above 0 and at most 1, not 1.5"),
         ("RankNet", {"dropout": (0.0, 1.0)}, "dropout must be a number of at least 0 and below 1, not 1.0"),
@@ -836,7 +836,7 @@ def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, 
 def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"omit one of the two: valid= or time_column=\.$"):
         tr.tune("LeastSquares", *parts, time_column="day")
-    with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
+    with pytest.raises(DataError, match="have no metadata column 'day' to split by"):
         tr.tune("LeastSquares", parts[0], time_column="day")
     monkeypatch.chdir(tmp_path)
     tr.write(dated(parts[0]), "log.csv")

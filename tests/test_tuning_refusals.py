@@ -54,9 +54,9 @@ def test_text_is_refused_where_numbers_are_searched(system, space):
 
 def test_a_metric_that_is_blind_is_refused(parts):
     faint = [part.replace(labels=part.labels / 8) for part in parts]
-    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+    with pytest.raises(DataError, match="map has the same value for the best and the worst order"):
         tr.tune("RankSVM", *faint, metric="map", n_trials=2)
-    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+    with pytest.raises(DataError, match="map has the same value for the best and the worst order"):
         tr.tune("RankSVM", faint[0], folds=2, space={"l2": (0.1, 1.0)}, metric="map", n_trials=2)
 
 
