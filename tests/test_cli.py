@@ -96,7 +96,7 @@ def test_cv(files):
     assert len(answer["cells"]) == 8
     assert (files / "r.html").read_text().startswith("<!")
     table = toprank(*arguments, "-m", "err@5", "-c", "letor4,standard", "--baseline", "ListMLE", "--markdown")
-    assert "8 of 8 cells, 8 from the folder." in table.stderr
+    assert "8 of 8 cells, 8 cached." in table.stderr
     assert table.stdout.count("| system | err@5 |") == 4
     assert "paired difference to ListMLE" in table.stdout
     results = Results.read(files / "r.parquet")

@@ -435,7 +435,7 @@ def test_all_kinds_of_plots_become_files(tmp_path):
 def test_figures_without_matplotlib_or_of_another_kind_are_refused(tmp_path, monkeypatch):
     data = tr.synthetic(n_queries=9, seed=0)
     picture = tr.evaluate(data.X[:, 0], data, "ndcg@10").plot()
-    with pytest.raises(DataError, match=r"ends in \.svg, \.png or \.pdf, not '.*\.jpg'"):
+    with pytest.raises(DataError, match=r"'.*\.jpg' is not a supported plot file.*ends in \.svg, \.png or \.pdf"):
         picture.save(tmp_path / "a.jpg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"PNG or PDF needs matplotlib.*toprank\[plots\]"):

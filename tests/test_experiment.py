@@ -150,7 +150,7 @@ def test_training_never_sees_test_labels(monkeypatch):
 def test_other_processes_are_given_no_test_labels(monkeypatch):
     """What they can see of a fold are the stored copies, and nothing else of it travels with a task."""
     seen = []
-    original = running.compute_apart
+    original = running.compute_in_workers
 
     def noting(tasks, *rest):
         def each():
@@ -162,7 +162,7 @@ def test_other_processes_are_given_no_test_labels(monkeypatch):
 
         return original(each(), *rest)
 
-    monkeypatch.setattr(running, "compute_apart", noting)
+    monkeypatch.setattr(running, "compute_in_workers", noting)
     experiment(["LeastSquares"], threads=2).run()
     assert seen == [{"train": 0.0, "valid": 0.0, "test": 1.0}] * 3
 
@@ -541,7 +541,7 @@ def test_descriptions_tell_values_apart():
     assert described(np.float64(0.5)) == 0.5
     keys = {key_of({"train": "x"}, text, None, None, "standard") for text in texts}
     assert len(keys) == len(values)
-    with pytest.raises(DataError, match="no content"):
+    with pytest.raises(DataError, match="cannot be pickled"):
         described(threading.Lock())
 
 
@@ -657,7 +657,9 @@ def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(tmp_path, slow, monkeypat
 
     finger = threading.Thread(target=press)
     finger.start()
-    with pytest.raises(KeyboardInterrupt, match=r"Stopped: \d of 6 cells.* are in .*run; the same run there goes on"):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"Stopped: \d of 6 cells.* are in .*run\. Run the same experiment again to resume"
+    ):
         experiment(asked, threads=2, cache_dir=tmp_path / "run").run()
     finger.join()
     assert not any(alive(int(pid)) for _, pid in fits(tmp_path))
@@ -676,7 +678,7 @@ class Stubborn(Plain):
 
 
 def test_what_a_solver_saves_from_ctrl_c_is_no_result(tmp_path):
-    with pytest.raises(KeyboardInterrupt, match="goes on from them"):
+    with pytest.raises(KeyboardInterrupt, match="again to resume"):
         experiment({"stubborn": Stubborn()}, cache_dir=tmp_path).run()
     assert not list((tmp_path / "cells").iterdir())
     with pytest.raises(KeyboardInterrupt, match="Nothing was kept"):
@@ -719,7 +721,7 @@ def test_a_process_that_dies_or_cannot_rebuild_a_system_is_told(slow, monkeypatc
     results = experiment(asked, [tr.folds(DATA, 3)[0]], threads=2).run()
     errors = {one.system: one.error for one in results.failures}
     assert errors.keys() == {"deadly", "lost"}
-    assert errors["deadly"].startswith("The process that computed this was ended by SIGKILL")
+    assert errors["deadly"].startswith("The worker process was killed by SIGKILL")
     assert "No module named 'nowhere_on_disk'" in errors["lost"]
     assert list(results.pooled()) == ["good"]
 
@@ -805,7 +807,7 @@ def test_rows_in_any_order_give_the_same_numbers(results):
 
 def test_a_query_that_one_system_lacks_is_told(results):
     rest = Results(results.per_query.slice(1), results.cells, [], results.provenance)
-    with pytest.raises(DataError, match="does not have a row for each query"):
+    with pytest.raises(DataError, match="lacks rows for queries"):
         rest.compare()
 
 
@@ -1012,27 +1014,27 @@ def test_datasets_of_every_kind(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ((DATA, []), {}, DataError, "no system"),
+        ((DATA, []), {}, DataError, "systems is empty"),
         ((DATA, ["RankSMV"]), {}, UnknownNameError, "RankSVM"),
         ((DATA, ["RankSVM", "ranksvm"]), {}, DataError, "Two systems"),
         ((DATA, {"a": 3}), {}, DataError, "not a system"),
         ((DATA, {"a": tr.LinearRanker}), {}, DataError, "not a system"),
         ((DATA, {"a": ("RankSVM", {"depth": 3})}), {}, UnknownNameError, "depth"),
-        ((DATA, {"a": (tr.LinearRanker(), {"l2": 3})}), {}, DataError, "its options itself"),
+        ((DATA, {"a": (tr.LinearRanker(), {"l2": 3})}), {}, DataError, "options are accepted only for named systems"),
         ((DATA, 3), {}, DataError, "must be names"),
         ((3, ["RankSVM"]), {}, DataError, "not a dataset"),
-        (({}, ["RankSVM"]), {}, DataError, "no dataset"),
+        (({}, ["RankSVM"]), {}, DataError, "datasets is empty"),
         ((list(tr.folds(DATA, 3)) * 2, ["RankSVM"]), {}, DataError, "same name"),
         (("nowhere.txt", ["RankSVM"]), {}, FileError, "nowhere.txt"),
         ((DATA, ["RankSVM"]), {"metrics": "ncdg@10"}, UnknownNameError, "ndcg@10"),
         ((DATA, ["RankSVM"]), {"conventions": "letr4"}, UnknownNameError, "letor4"),
-        ((DATA, ["RankSVM"]), {"conventions": ()}, DataError, "No convention"),
-        ((DATA, ["RankSVM"]), {"conventions": ("standard", OWN)}, DataError, "another convention called"),
-        ((DATA, {"a": ("RankSVM", {"l2": "abc"})}), {}, DataError, "l2 must be a number"),
+        ((DATA, ["RankSVM"]), {"conventions": ()}, DataError, "conventions is empty"),
+        ((DATA, ["RankSVM"]), {"conventions": ("standard", OWN)}, DataError, "name of a built-in convention"),
+        ((DATA, {"a": ("RankSVM", {"l2": "abc"})}), {}, DataError, "l2 is 'abc', but must be a number"),
         ((DATA, {"a": ("LambdaMART", {"n_trees": "abc"})}), {}, DataError, "wrong kind"),
         ((DATA, ["RankSVM"]), {"seeds": ()}, DataError, "seeds"),
-        ((DATA, ["RankSVM"]), {"seeds": (1, 1)}, DataError, "twice"),
-        ((DATA, ["RankSVM"]), {"seeds": (-1,)}, DataError, "0 or more"),
+        ((DATA, ["RankSVM"]), {"seeds": (1, 1)}, DataError, "duplicates"),
+        ((DATA, ["RankSVM"]), {"seeds": (-1,)}, DataError, "non-negative integers"),
         ((DATA, ["RankSVM"]), {"selection_metric": "ncdg"}, UnknownNameError, "ndcg"),
         ((DATA, ["RankSVM"]), {"baseline": "RankSMV"}, UnknownNameError, "RankSVM"),
         ((DATA, ["RankSVM"]), {"cache_dir": __file__}, FileError, "is a file"),
@@ -1059,13 +1061,13 @@ def test_unknown_names_in_results(results):
 
 
 def test_files_that_are_not_results(tmp_path, results):
-    with pytest.raises(FileError, match="no file"):
+    with pytest.raises(FileError, match="File not found"):
         Results.read(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("text")
-    with pytest.raises(FormatError, match="not a Parquet file"):
+    with pytest.raises(FormatError, match="not a readable Parquet file"):
         Results.read(tmp_path / "text.parquet")
     tr.write(DATA, tmp_path / "data.parquet")
-    with pytest.raises(FormatError, match="does not hold the results"):
+    with pytest.raises(FormatError, match="does not contain the results"):
         Results.read(tmp_path / "data.parquet")
     bare = Results(results.per_query, results.cells, [], results.provenance)
     with pytest.raises(FileError, match="cache_dir="):

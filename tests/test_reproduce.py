@@ -64,13 +64,15 @@ def test_sets_are_found_in_every_layout(letor):
 
 
 def test_sets_that_are_not_there(letor, tmp_path):
-    with pytest.raises(FileError, match=r"TD2004, HP2004 is not under .*no folder of that name holds LETOR folds"):
+    with pytest.raises(
+        FileError, match=r"TD2004, HP2004 was not found under .*no folder of that name contains LETOR folds"
+    ):
         find_sets(letor, ["TD2004", "MQ2008", "HP2004"])
     with pytest.raises(UnknownNameError, match=r"LETOR set.*MQ2008"):
         find_sets(letor, ["MQ208"])
-    with pytest.raises(FileError, match="There is no LETOR set under"):
+    with pytest.raises(FileError, match="No LETOR dataset was found under"):
         find_sets(tmp_path)
-    with pytest.raises(DataError, match="No set is named"):
+    with pytest.raises(DataError, match="sets is empty"):
         find_sets(letor, [])
     with pytest.raises(FileError, match="not a folder"):
         find_sets(tmp_path / "nowhere")
@@ -176,9 +178,9 @@ def test_the_convention_that_fits_is_the_nearest(found):
     level = [name for name, gap in found.fit.items() if gap - min(gaps.values()) <= 1e-3]  # three decimals are printed
     assert list(found.nearest) == level
     if len(level) == 1:
-        assert f"nearest to ours under {level[0]}" in str(found)
+        assert f"closest to ours under {level[0]}" in str(found)
     else:
-        assert f"level under {level[0]} ({gaps[level[0]]:.4f}), {level[1]}" in str(found)
+        assert f"equally close to ours under {level[0]} ({gaps[level[0]]:.4f}), {level[1]}" in str(found)
 
 
 @pytest.mark.parametrize(("apart", "nearest"), [(0.0001, ("letor3", "standard")), (0.0011, ("letor3",))])
@@ -187,12 +189,12 @@ def test_nearest_is_said_only_beyond_the_rounding_of_what_was_published(found, a
     close.__dict__["fit"] = {"letor3": 0.0112, "standard": 0.0112 + apart, "sklearn": 0.02}
     assert close.nearest == nearest
     told = nearest_convention(close)
-    assert ("nearest to ours under letor3" in told) == (len(nearest) == 1)
+    assert ("closest to ours under letor3" in told) == (len(nearest) == 1)
     assert ("level under letor3 (0.0112), standard (0.0113)" in told) == (len(nearest) == 2)
 
 
 def test_claims_are_judged_against_the_strongest_of_the_others(found):
-    judged = {one.dataset: one for one in found.judgments("standard")}
+    judged = {one.dataset: one for one in found.tested_claims("standard")}
     assert set(judged) == {"TD2003", "MQ2007"}
     for dataset, one in judged.items():
         means = {
@@ -205,7 +207,7 @@ def test_claims_are_judged_against_the_strongest_of_the_others(found):
         assert one.low <= one.difference <= one.high
         if one.p >= 0.05:
             assert "within noise" in one.verdict
-    assert found.unjudged() == ["on HP2004"]
+    assert found.untested_claims() == ["on HP2004"]
 
 
 def test_cases_are_counted_by_the_randomization_test(found):
@@ -259,7 +261,7 @@ def test_reversed_rows_change_the_order_within_queries_only():
 
 def test_output_is_text_markdown_and_json(found):
     text, page = str(found), found.to_markdown()
-    for part in ("Under letor3", "Under standard", "Claims", "Cannot be judged with these sets: on HP2004"):
+    for part in ("Under letor3", "Under standard", "Claims", "Cannot be tested on these datasets: on HP2004"):
         assert part in text
     assert "| set | metric | system | paper | ours | difference | interval |" in page
     plain = json.loads(json.dumps(found.to_dict()))
@@ -289,7 +291,7 @@ def test_the_command_on_a_small_set(letor, tmp_path):
 def test_the_other_studies_run_on_synthetic_folds(letor, study):
     found = reproduce(study, letor, ["HP2003", "OHSUMED"])
     assert not [failure for part in found.parts for failure in part.failures]
-    assert found.judgments("letor3")
+    assert found.tested_claims("letor3")
 
 
 def test_several_tolerances_are_one_descent():

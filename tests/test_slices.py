@@ -335,7 +335,7 @@ def test_an_experiment_compares_in_slices_of_its_pooled_queries(data, tmp_path):
     write_html(tmp_path / "report.html", from_results(results))
     assert "Results by slice" in (tmp_path / "report.html").read_text()
     assert plain.slices() is None
-    with pytest.raises(tr.ToprankError, match="run it with slice_by="):
+    with pytest.raises(tr.ToprankError, match="Run it with slice_by="):
         plain.by_slice()
 
 

@@ -1,4 +1,4 @@
-"""How results look: in a terminal, in a notebook, as Markdown, LaTeX or a frame; and how work in progress is told."""
+"""Display of results in terminals, notebooks, Markdown, LaTeX and data frames; plots and progress output."""
 
 from toprank.lazy_imports import lazy_exports
 

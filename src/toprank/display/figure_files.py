@@ -1,4 +1,4 @@
-"""Plots as PNG and PDF: the elements of their SVG, drawn by matplotlib (the extra `plots`)."""
+"""Conversion of SVG plots to PNG and PDF with matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from toprank.errors import require_extra
 
 FORMATS = ("png", "pdf")
 _PIXELS_PER_INCH, _POINTS_PER_INCH = 96.0, 72.0
-_DOTS_PER_INCH = 288  # of a PNG: three dots for each pixel of the SVG
-_FONT, _FONT_SCALE = "DejaVu Sans", 0.9  # matplotlib's own font, which is wider than those of browsers
+_DOTS_PER_INCH = 288  # resolution of PNG files: three dots per SVG pixel
+_FONT, _FONT_SCALE = "DejaVu Sans", 0.9  # the font included in matplotlib, wider than browser fonts
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _SELECTOR = re.compile(r'(?P<tag>[a-z]+)?(?P<classes>(?:\.[\w-]+)*)(?:\[class\*="(?P<within>[^"]+)"\])?')
 _NUMBERS = re.compile(r"-?[\d.]+")
@@ -23,18 +23,18 @@ Style = dict[str, str]
 
 
 def needs_matplotlib() -> None:
-    """Refuse to go on without matplotlib."""
+    """Raise an error if matplotlib is not installed."""
     require_extra("matplotlib", "plots", "Saving a plot as PNG or PDF")
 
 
 def redrawn(svg: str, css: str, paper: Mapping[str, str], kind: str) -> bytes:
-    """Draw an SVG of ours and return the content of a file of this kind, the same for the same SVG.
+    """Convert an SVG plot to PNG or PDF and return the file content; the conversion is deterministic.
 
     Args:
-        svg: a `Picture.svg`: groups of texts, lines, rectangles, circles and paths of straight lines.
-        css: the style sheet of its elements, by classes.
+        svg: output of `Picture.svg`: groups of texts, lines, rectangles, circles and straight paths.
+        css: style sheet of its elements, by class.
         paper: ``background`` and ``color`` of the page.
-        kind: one of `FORMATS`.
+        kind: file format, one of `FORMATS`.
     """
     needs_matplotlib()
     from matplotlib.figure import Figure
@@ -57,19 +57,19 @@ def redrawn(svg: str, css: str, paper: Mapping[str, str], kind: str) -> bytes:
 
 
 def _rules(css: str) -> Iterator[tuple[tuple[int, int], re.Match[str], Style]]:
-    """Yield selectors with their weight (specificity, then order) and what they set."""
+    """Yield the precedence (specificity, then order), selector and declarations of each rule."""
     for place, (selectors, body) in enumerate(_RULE.findall(css)):
         entries = (entry.partition(":") for entry in body.split(";") if entry.strip())
         style = {name.strip(): value.strip() for name, _, value in entries}
         for selector in selectors.split(","):
             match = _SELECTOR.fullmatch(selector.strip().removeprefix(".toprank "))
             if match is None:
-                raise ValueError(f"The selector {selector!r} cannot be read.")
+                raise ValueError(f"The CSS selector {selector!r} is not supported.")
             yield (match[0].count(".") + match[0].count("["), place), match, style
 
 
 def _style_of(element: Any, rules: list[tuple[tuple[int, int], re.Match[str], Style]], color: str) -> Style:
-    """Return the style of an element, its colors resolved."""
+    """Return the style of an element with resolved colors."""
     written = element.attrib.get("class", "")
     classes = set(written.split())
     style = {"color": color, "fill": "currentColor" if _tag(element) == "text" else "#000", "stroke": "none"}
@@ -88,7 +88,7 @@ def _tag(element: Any) -> str:
 
 
 def _artist(element: Any, style: Style) -> Any:
-    """Return what matplotlib draws for an element; None if it shows nothing by itself."""
+    """Return the matplotlib artist for an element; None for invisible elements."""
     from matplotlib import patches
     from matplotlib.path import Path
     from matplotlib.text import Text
@@ -120,7 +120,7 @@ def _text(element: Any, style: Style, text: Any) -> Any:
         alpha=float(style.get("opacity", 1.0)),
         family=_FONT,
         size=float(pixels) * _POINTS_PER_INCH / _PIXELS_PER_INCH * _FONT_SCALE,
-        weight="bold" if "font-weight" in style else "normal",  # the only weights that the font has
+        weight="bold" if "font-weight" in style else "normal",  # the font has only these weights
         horizontalalignment={"middle": "center", "end": "right"}.get(style.get("text-anchor", ""), "left"),
         verticalalignment="baseline",
         parse_math=False,
@@ -137,7 +137,7 @@ def _path(data: str, path: Any) -> Any:
 
 
 def _paint(style: Style, attributes: Mapping[str, str]) -> dict[str, Any]:
-    """Return fill and stroke as matplotlib names them."""
+    """Return the matplotlib parameters for fill and stroke."""
     from matplotlib.colors import to_rgba
 
     whole = float(style.get("opacity", 1.0))
@@ -146,7 +146,7 @@ def _paint(style: Style, attributes: Mapping[str, str]) -> dict[str, Any]:
     width = float(style.get("stroke-width", "1").removesuffix("px")) * points
     colors = {part: to_rgba(style[part], whole * float(style.get(f"{part}-opacity", 1.0)))
               if style[part] != "none" else "none" for part in ("fill", "stroke")}  # fmt: skip
-    unscaled = [length / width for length in dashes]  # matplotlib multiplies them by the width
+    unscaled = [length / width for length in dashes]  # matplotlib scales dashes by the line width
     return {
         "facecolor": colors["fill"],
         "edgecolor": colors["stroke"],

@@ -1,7 +1,7 @@
-"""Plots as values that a notebook shows and a file keeps, without a plotting library.
+"""SVG plots for notebooks and files, without a plotting library.
 
-In a notebook a plot takes the color of the text around it, whatever the theme; its own colors are visible on white
-and on black. A file has its own background, light or dark like the reader's system.
+In a notebook, a plot uses the text color of the theme, and its other colors are visible on white and on black. An SVG
+file has its own background, light or dark according to the reader's system.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from toprank.display.svg import (
 )
 from toprank.errors import DataError
 
-_WORDS = """
+_TEXT_STYLE = """
 .toprank{line-height:1.45}.toprank p{margin:.5em 0;max-width:60em;white-space:pre-line}.toprank .note{opacity:.75}
 .toprank .wide{overflow-x:auto}.toprank table{border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums}
 .toprank th,.toprank td{text-align:right;padding:.2em .7em;white-space:nowrap}.toprank thead{border-bottom:1px solid}
 .toprank .w{text-align:left}
 """
-_LINES = """
+_PLOT_STYLE = """
 .toprank text{font:11px system-ui,sans-serif;fill:currentColor}.toprank .title{font-size:15px;font-weight:600}
 .toprank .tick,.toprank .label,.toprank .muted{opacity:.75}
 .toprank .mid{text-anchor:middle}.toprank .end{text-anchor:end}
@@ -67,12 +67,12 @@ svg{background:#fff;color:#1b1f24}@media (prefers-color-scheme:dark){svg{backgro
 
 
 def framed(*content: Markup) -> str:
-    """Return HTML for a notebook, with a style that changes nothing outside of it."""
-    return tag("div", tag("style", Markup(_WORDS.strip())), *content, cls="toprank")
+    """Return HTML for a notebook with a style sheet that applies only to this content."""
+    return tag("div", tag("style", Markup(_TEXT_STYLE.strip())), *content, cls="toprank")
 
 
 class Picture:
-    """A plot: the last line of a notebook's cell shows it, `save` writes it.
+    """A plot, displayed by notebooks and written to a file by `save`.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -80,24 +80,24 @@ class Picture:
     Picture(ndcg@10 of 20 queries)
     """
 
-    def __init__(self, name: str, height: float, *drawn: Markup, width: float = WIDTH) -> None:
+    def __init__(self, name: str, height: float, *content: Markup, width: float = WIDTH) -> None:
         self.name = name
-        self._drawn, self._height, self._width = drawn, height, width
+        self._content, self._height, self._width = content, height, width
 
     def svg(self) -> str:
-        """Return the plot as a self-contained SVG document, for light and dark."""
-        return self._svg(_LINES + _PAPER)
+        """Return the plot as a self-contained SVG document for light and dark color schemes."""
+        return self._svg(_PLOT_STYLE + _PAPER)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plot to an .svg, .png or .pdf file, all or nothing; PNG and PDF need the extra `plots`."""
+        """Write the plot to an .svg, .png or .pdf file atomically; PNG and PDF need the extra `plots`."""
         kind = check_picture_path(path)
-        content = self.svg().encode() if kind == "svg" else redrawn(self.svg(), _LINES, _LIGHT, kind)
+        encoded = self.svg().encode() if kind == "svg" else redrawn(self.svg(), _PLOT_STYLE, _LIGHT, kind)
         with output(path) as file:
-            file.write(content)
+            file.write(encoded)
 
     def figure(self, *first: Markup) -> Markup:
-        """Return the plot as markup for a page that has a style sheet of its own."""
-        return figure(self.name, self._height, *first, *self._drawn, width=self._width)
+        """Return the plot as markup for a page that defines the style sheet."""
+        return figure(self.name, self._height, *first, *self._content, width=self._width)
 
     def _svg(self, style: str) -> str:
         opening = f'class="toprank" xmlns="http://www.w3.org/2000/svg" width="{max(450, round(self._width))}"'
@@ -105,7 +105,7 @@ class Picture:
         return drawn.replace('class="plot"', f'{opening} style="max-width:100%;height:auto"', 1)
 
     def _repr_html_(self) -> str:
-        return self._svg(_LINES)
+        return self._svg(_PLOT_STYLE)
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -115,30 +115,30 @@ class Picture:
 
 
 def check_picture_path(where: str | os.PathLike[str]) -> str:
-    """Return the format that a path ends in; refuse others, and PNG and PDF without matplotlib."""
+    """Return the format given by the suffix of a path; raise an error if it is not supported."""
     kind = Path(where).suffix.lower().removeprefix(".")
     if kind not in ("svg", *FORMATS):
         raise DataError(
-            f"Plots are SVG, PNG or PDF files; give a name that ends in .svg, .png or .pdf, not {os.fspath(where)!r}."
+            f"{os.fspath(where)!r} is not a supported plot file. Use a name that ends in .svg, .png or .pdf."
         )
     if kind != "svg":
         needs_matplotlib()
     return kind
 
 
-_BINS = 20
-_ROW = 21.0  # height of a bar with its name
-_POINTS = 200  # a longer curve is drawn at so many of its points
-_KEY = 16.0  # height of a line of the key
+_N_BINS = 20
+_ROW_HEIGHT = 21.0  # bar with its name
+_MAX_POINTS = 200  # longer curves are thinned to this number of points
+_KEY_HEIGHT = 16.0  # one line of the legend
 
 
 def histogram(name: str, values: FloatArray, mean: float, label: str) -> Picture:
-    """Draw how many queries have which value, and a line at the mean."""
+    """Draw a histogram of per-query values with a line at the mean."""
     seen = values[np.isfinite(values)]
     if not len(seen):
-        raise DataError(f"There is nothing to draw: no query counts under {label}.")
+        raise DataError(f"There is nothing to plot: no query has a value under {label}.")
     low, high = min(0.0, float(seen.min())), max(1.0, float(seen.max()))
-    counts, edges = np.histogram(seen, _BINS, (low, high))
+    counts, edges = np.histogram(seen, _N_BINS, (low, high))
     box = Box(44, 24, WIDTH - 12, 190)
     x, y = Scale(low, high, box.left, box.right), Scale(0, float(counts.max()), box.bottom, box.top)
     bars = [
@@ -156,10 +156,10 @@ def histogram(name: str, values: FloatArray, mean: float, label: str) -> Picture
 
 
 def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, float], label: str) -> Picture:
-    """Draw a row for each name: its numbers as pale marks, their mean as a full mark with the number beside it."""
+    """Draw a strip plot with one row per name: values as pale marks, their mean as a labeled mark."""
     seen = [value for values in rows.values() for value in values if np.isfinite(value)]
     if not seen:
-        raise DataError(f"There is nothing to draw: no system has a {label}.")
+        raise DataError(f"There is nothing to plot: no system has a value under {label}.")
     room = (max(seen) - min(seen)) * 0.06 or 0.01
     bottom = 8 + 34.0 * len(rows)
     box = Box(10, 8, WIDTH - 60, bottom)
@@ -178,26 +178,26 @@ def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, f
 
 
 def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]], label: str = "") -> Picture:
-    """Draw a bar for each row (name, words when pointed at, value, low, high), to the right if its value is above 0.
+    """Draw a horizontal bar for each row (name, tooltip, value, low, high), to the right for positive values.
 
-    If low is less than high, a whisker joins them; an infinite end stops at the edge.
+    If low is less than high, a whisker shows the interval; infinite bounds are clipped at the edge.
     """
     if not rows:
-        raise DataError("There is nothing to draw: no feature makes a difference.")
+        raise DataError("There is nothing to plot: no feature has an effect.")
     ends = [end for _, _, *values in rows for end in values if np.isfinite(end)]
     reach = max(map(abs, ends)) or 1.0
-    bottom = 6 + _ROW * len(rows)
+    bottom = 6 + _ROW_HEIGHT * len(rows)
     box = Box(128, 6, WIDTH - 62, bottom)
     x = Scale(min(0.0, *ends) - 0.02 * reach, max(0.0, *ends) + 0.02 * reach, box.left, box.right)
     marked = marked_ticks(x.low, x.high, 4)
     drawn = [axes(box, x, Scale(0, 1, bottom, box.top), marked, [], label)]
     drawn.append(tag("line", x1=x(0.0), x2=x(0.0), y1=box.top, y2=bottom, cls="zero"))
     for place, (row, words, value, low, high) in enumerate(rows):
-        at = box.top + _ROW * place
+        at = box.top + _ROW_HEIGHT * place
         left, right = sorted((x(0.0), x(value)))
-        bar = tag("rect", x=left, y=at + 4, width=max(right - left, 0.8), height=_ROW - 8,
+        bar = tag("rect", x=left, y=at + 4, width=max(right - left, 0.8), height=_ROW_HEIGHT - 8,
                   cls="dot win" if value >= 0 else "dot loss")  # fmt: skip
-        middle = at + _ROW / 2
+        middle = at + _ROW_HEIGHT / 2
         whisker = tag("line", x1=x(low), x2=x(high), y1=middle, y2=middle, cls="axis") if low < high else None
         shown = f"{value:+.3g}".replace("-", "−")
         drawn.append(tag(
@@ -209,7 +209,7 @@ def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]],
 
 @dataclass(frozen=True)
 class Line:
-    """A curve. `style` is the number of its system, which determines color, marker and dashes."""
+    """A curve; `style` is the index of its system, which determines color, marker and dashes."""
 
     name: str
     x: tuple[float, ...]
@@ -219,7 +219,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over one axis."""
+    """Curves that share both axes."""
 
     title: str
     x_label: str
@@ -230,7 +230,7 @@ class Chart:
 
 
 def curves(chart: Chart, named: bool = True) -> Picture:
-    """Draw curves with their markers; `named`: with a key below, for a page without one."""
+    """Draw curves with markers; `named` adds a legend below the plot."""
     xs = [v for line in chart.lines for v in line.x]
     ys = [v for line in chart.lines for v in line.y if math.isfinite(v)]
     low, high = min(ys), max(ys)
@@ -242,15 +242,15 @@ def curves(chart: Chart, named: bool = True) -> Picture:
     frame = axes(box, x, y, _x_ticks(xs, log), marked_ticks(y.low, y.high, 5), chart.x_label)
     lines = join(_line(line, x, y, chart) for line in chart.lines)
     styles = {line.name: line.style for line in chart.lines} if named and len(chart.lines) > 1 else {}
-    height = 230 + _KEY * len(styles)
+    height = 230 + _KEY_HEIGHT * len(styles)
     return Picture(f"{chart.title}: {chart.y_label} by {chart.x_label}", height, frame, lines, key(styles, 228))
 
 
 def key(styles: Mapping[str, int], top: float) -> Markup:
-    """Draw names with line and mark, one below the other."""
+    """Draw a legend: names with line and marker, one per line."""
     rows = []
     for place, (name, style) in enumerate(styles.items()):
-        at = top + _KEY * (place + 0.5)
+        at = top + _KEY_HEIGHT * (place + 0.5)
         rows += [curve(style, [(44, at), (68, at)]), marker(style, 56, at)]
         rows.append(tag("text", shortened(name, 44), x=76, y=at + 4))
     return join(rows)
@@ -272,7 +272,7 @@ def _line(line: Line, x: Scale, y: Scale, chart: Chart) -> Markup:
     known = [(a, b) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
     if not known:
         return Markup()
-    points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))]
+    points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _MAX_POINTS)).astype(int))]
     marks = [
         marker(line.style, x(a), y(b), f"{line.name}, {chart.x_label} {a:g}: {b:.4g}")
         for a, b in (points if chart.markers else points[-1:])
@@ -282,5 +282,5 @@ def _line(line: Line, x: Scale, y: Scale, chart: Chart) -> Markup:
 
 
 def curve(style: int, points: Sequence[tuple[float, float]], *about: Markup) -> Markup:
-    """Draw the line of a system through points of the figure."""
+    """Draw the line of a system through the given points."""
     return tag("path", *about, d=path(points), cls=f"curve {color(style)}", stroke_dasharray=dashes(style))

@@ -1,4 +1,4 @@
-"""Work in progress, reported on standard error in a form that suits its reader: terminal, notebook, file or pipe."""
+"""Progress messages on standard error, in the form suited to a terminal, notebook, file or pipe."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from threading import Lock, Timer
 from typing import Any
 
 SILENCE = 2.0
-"""Seconds after which a step reports what it does, in any form."""
-NOW_AND_THEN = 10.0
-"""Seconds between two lines that go to a file or a pipe."""
-_BLINK = 0.2  # seconds for which a line stands at least before it is overwritten
+"""Seconds before the first message of a step."""
+FILE_INTERVAL = 10.0
+"""Seconds between two lines in a file or a pipe."""
+_MIN_DISPLAY_SECONDS = 0.2  # minimum time for which a line is visible before it is overwritten
 
 
 def in_notebook() -> bool:
-    """Whether standard error appears below a notebook's cell: it is no terminal, but a person watches."""
+    """Return whether standard error is shown in a notebook cell."""
     return type(sys.stderr).__module__.startswith("ipykernel")
 
 
 class ProgressLine:
-    """Lines about one piece of work.
+    """Progress lines of one task.
 
-    In a notebook each line overwrites the one before, by the notebook's own means, so that only the last is kept. On a
-    terminal this happens if `over` is set; otherwise, and in a file or a pipe, each line stays.
+    In a notebook each line replaces the previous one. On a terminal this happens if `over` is set; otherwise, and in a
+    file or a pipe, all lines are kept.
 
     Args:
-        every: Least seconds between two lines that stay.
-        over: Whether lines overwrite each other on a terminal, too.
-        after: Seconds from now before which nothing is written: work that is over by then needs no words.
+        every: Minimum number of seconds between two lines that are kept. Default 0.
+        over: Replace the previous line on a terminal, too. Default False.
+        after: Delay in seconds before the first line, which keeps short tasks silent. Default 0.
     """
 
     def __init__(self, every: float = 0.0, *, over: bool = False, after: float = 0.0) -> None:
         self._begin = time.monotonic() + after
-        self._lock = Lock()  # a step that takes long writes from a thread of its own
+        self._lock = Lock()  # long steps write from another thread
         self.notebook = in_notebook()
         self.terminal = over and not self.notebook and sys.stderr.isatty()
-        self._every = _BLINK if self.notebook or self.terminal else every
+        self._every = _MIN_DISPLAY_SECONDS if self.notebook or self.terminal else every
         self._time = float("-inf")
         self._shown: Any = None
         self._waiting: str | None = None
 
     @property
     def watched(self) -> bool:
-        """Whether lines overwrite each other before a person's eyes."""
+        """True if lines replace each other, in a notebook or on a terminal."""
         return self.notebook or self.terminal
 
     def rest(self) -> None:
-        """Count the time until the next line from now."""
+        """Restart the interval until the next line."""
         self._time = time.monotonic()
 
     def __call__(self, line: str, last: bool = False) -> None:
-        """Write a line, unless one was written a moment ago; the last line is always written, and stays."""
+        """Write a line unless the previous one is too recent; the last line is always written and kept."""
         now = time.monotonic()
         if now < self._begin:
             return
@@ -73,12 +73,12 @@ class ProgressLine:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """End the work: if lines overwrite each other, the one that still waits is written as the last."""
+        """End the task: write a line that was held back, if lines replace each other."""
         if self.watched and self._waiting is not None:
             self(self._waiting, last=True)
 
     def clear(self) -> None:
-        """Remove an unfinished line from a terminal."""
+        """Clear an unfinished line on a terminal."""
         if self.terminal:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
@@ -87,14 +87,14 @@ class ProgressLine:
         if self._shown is None:
             from IPython.display import display
 
-            show: Any = display  # it has no types
+            show: Any = display  # untyped
             self._shown = show({"text/plain": line}, raw=True, display_id=True)
         else:
             self._shown.update({"text/plain": line}, raw=True)
 
 
 class _Step:
-    """A step of the work; after `wait` its message is written once it has taken longer than `SILENCE`."""
+    """A step of a task; after `wait`, its message is written if the step takes longer than `SILENCE`."""
 
     def __init__(self, message: str | None, tell: Callable[[str], None]) -> None:
         self.message, self._tell = message, tell
@@ -107,10 +107,10 @@ class _Step:
             self._timer.start()
 
     def rest(self) -> None:
-        """Write nothing from now on, and end the thread that would."""
+        """Cancel the message and end its timer thread."""
         if self._timer is not None:
             self._timer.cancel()
-            with suppress(RuntimeError):  # Ctrl-C came before the thread was started
+            with suppress(RuntimeError):  # interrupted before the thread was started
                 self._timer.join()
 
     def _say(self) -> None:
@@ -119,36 +119,36 @@ class _Step:
             self.message = None
 
 
-_AROUND: ContextVar[_Step | None] = ContextVar("the step that goes on", default=None)
+_CURRENT: ContextVar[_Step | None] = ContextVar("current step", default=None)
 
 
 @contextmanager
 def step(message: str | None, quiet: bool, tell: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Write once what is done within this block if it takes long; a step around it is silent meanwhile.
+    """Write a message once if this block takes long; an enclosing step is silent during the block.
 
     Args:
-        message: the line to write; None if the work within writes lines of its own.
-        quiet: whether to write nothing.
-        tell: writes the line; by default to standard error.
+        message: the line to write; None if the block writes its own lines.
+        quiet: write nothing.
+        tell: function that writes the line. Default: write to standard error.
     """
-    now, around = _Step(None if quiet else message, tell or _on_standard_error), _AROUND.get()
-    if around is not None:
-        around.rest()
-    before = _AROUND.set(now)
+    inner, outer = _Step(None if quiet else message, tell or _on_standard_error), _CURRENT.get()
+    if outer is not None:
+        outer.rest()
+    before = _CURRENT.set(inner)
     try:
-        now.wait()
+        inner.wait()
         yield
     finally:
-        now.rest()
-        _AROUND.reset(before)
-        if around is not None:
-            around.wait()
+        inner.rest()
+        _CURRENT.reset(before)
+        if outer is not None:
+            outer.wait()
 
 
 def patience() -> float:
-    """Return the seconds for which work within a step is silent: after these the step writes its own line."""
-    around = _AROUND.get()
-    return 0.0 if around is None or around.message is None else SILENCE
+    """Return the number of seconds for which nested progress lines are silent: until the step writes its message."""
+    current = _CURRENT.get()
+    return 0.0 if current is None or current.message is None else SILENCE
 
 
 def _on_standard_error(line: str) -> None:

@@ -1,4 +1,4 @@
-"""`Record`: the base of results, which derives their JSON form and their frame from their fields."""
+"""`Record`: base class of results; their JSON form and data frame are derived from their fields."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from toprank.display.tables import DisplayMixin, Kind, frame_of
 
 
 class JsonObject:
-    """A dataclass whose JSON form has an entry for every public field, and for the properties that it names.
+    """Dataclass whose JSON form has an entry for every public field and for selected properties.
 
-    A subclass states only what differs:
+    Subclasses can change the defaults:
 
-    - `json_names`: field → key, if the JSON key is not the name of the field.
-    - `json_fields`: the only fields with an entry. Default: all public ones.
-    - `json_hidden`: fields without an entry, such as fitted rankers and per-query numbers.
-    - `json_properties`: properties with an entry of their own; ``"snippet.text"`` is an attribute of an attribute.
+    - `json_names`: field → JSON key, if they differ.
+    - `json_fields`: fields to include. Default: all public fields.
+    - `json_hidden`: fields to exclude, such as fitted rankers and per-query values.
+    - `json_properties`: properties to include; ``"snippet.text"`` refers to an attribute of an attribute.
     """
 
     json_names: ClassVar[Mapping[str, str]] = {}
@@ -30,7 +30,7 @@ class JsonObject:
     json_properties: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as values that JSON can hold; a number that is not finite is None."""
+        """Return the result as plain values for JSON; non-finite numbers become None."""
         public = [field.name for field in fields(self) if not field.name.startswith("_")]  # type: ignore[arg-type]
         names = [*(public if self.json_fields is None else self.json_fields), *self.json_properties]
         return {
@@ -40,15 +40,15 @@ class JsonObject:
         }
 
     def _json_value(self, value: Any) -> Any:
-        """Return the value of an entry as JSON holds it."""
+        """Return the JSON form of a value."""
         return to_json(value)
 
 
 class Record(JsonObject, DisplayMixin):
-    """A frozen dataclass that holds a result.
+    """Frozen dataclass that holds a result.
 
-    `to_dict` derives from the fields, as `JsonObject` describes, and has the summary; the frame of `to_frame` has the
-    columns of `_columns`. What a terminal and a notebook show is written by hand, in `_parts`.
+    `to_dict` is derived from the fields, see `JsonObject`, and includes the summary. `to_frame` has the columns of
+    `_columns`. The display in terminals and notebooks is defined by `_parts`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, repr=False)
@@ -71,11 +71,11 @@ class Record(JsonObject, DisplayMixin):
 
     def _columns(self) -> Mapping[str, Sequence[Any]]:
         """Return the columns of the frame."""
-        raise TypeError(f"{type(self).__name__} has no rows to make a frame of.")
+        raise TypeError(f"{type(self).__name__} has no rows, so it cannot be converted to a frame.")
 
 
 def columns_of(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the columns of some rows: an attribute of each, or an entry if they are mappings.
+    """Return rows as columns: one attribute (or entry, for mappings) of every row per column.
 
     >>> columns_of([{"rank": 1}, {"rank": 2}], ["rank"])
     {'rank': [1, 2]}
@@ -84,17 +84,17 @@ def columns_of(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]
 
 
 def to_json(value: Any, describe: Callable[[Any], Any] | None = None) -> Any:
-    """Return a value in the form in which JSON holds it.
+    """Convert a value to plain values for JSON.
 
-    Arrays and tuples become lists, named tuples and dataclasses objects, keys text, numbers that are not finite None;
-    an object with a `to_dict` of its own decides for itself.
+    Arrays and tuples become lists, named tuples and dataclasses become objects, keys become strings, and non-finite
+    numbers become None. Objects with a `to_dict` method are converted by it.
 
     Args:
         value: the value.
-        describe: called with everything that is no number, text, list or mapping, instead of the rules for objects.
+        describe: function for values other than numbers, strings, lists and mappings, in place of the rules above.
 
     Raises:
-        TypeError: if the value has no such form.
+        TypeError: if the value cannot be converted.
 
     >>> to_json({"l2": np.float64(0.5), 3: (1, math.inf), "names": np.array(["a"])})
     {'l2': 0.5, '3': [1, None], 'names': ['a']}
@@ -119,4 +119,4 @@ def to_json(value: Any, describe: Callable[[Any], Any] | None = None) -> Any:
         return [to_json(item, describe) for item in value]
     if isinstance(value, frozenset | set):
         return sorted(to_json(item) for item in value)
-    raise TypeError(f"{type(value).__name__} has no form that JSON can hold.")
+    raise TypeError(f"A {type(value).__name__} cannot be converted to JSON.")

@@ -1,8 +1,8 @@
-"""HTML and SVG without a library: markup that is always escaped, and the few elements that plots are made of.
+"""HTML and SVG markup that is always escaped, and the elements of plots.
 
-`tag` writes plain text as text, and only `Markup` as markup. Plots are drawn for a width of 360 pixels, so that a phone
-shows them at their own size; wide pages put several side by side. Colors come from the style sheet, by classes:
-``s0`` … ``s6`` for systems, which also differ by marker.
+`tag` escapes strings except `Markup`. Plots are 360 pixels wide, so that phones show them unscaled and wide pages show
+several side by side. Colors are set by the classes ``s0`` … ``s6`` of the style sheet, one per system; systems also
+differ by marker.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 _VOID = frozenset({"br", "hr", "input", "meta", "link"})
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # no place in a page
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # not allowed in HTML
 
 
 class Markup(str):
-    """Text that is HTML or SVG already."""
+    """String that is HTML or SVG markup and needs no escaping."""
 
     __slots__ = ()
 
 
 def text(value: str) -> Markup:
-    """Plain text as markup: escaped, and characters that HTML does not allow replaced."""
+    """Escape text for markup and replace characters that HTML does not allow."""
     return value if isinstance(value, Markup) else Markup(html.escape(_CONTROL.sub("\ufffd", value)))
 
 
 def tag(name: str, /, *children: str | None, **attributes: Any) -> Markup:
-    """An element; plain text is escaped, None is left out. ``cls`` is class, ``_`` in names is a hyphen.
+    """Return an element; strings are escaped and None is left out. ``cls`` becomes class, ``_`` in names a hyphen.
 
     >>> tag("p", "1 < 2", tag("b", "!"), cls="note", id=None)
     '<p class="note">1 &lt; 2<b>!</b></p>'
@@ -50,7 +50,7 @@ def tag(name: str, /, *children: str | None, **attributes: Any) -> Markup:
 
 
 def plain(value: Any) -> str:
-    """A number in as few characters as a tenth of a pixel needs; anything else as it is.
+    """Format a float with at most one decimal, the precision of pixel positions; return other values as text.
 
     >>> plain(12.04), plain(-0.01), plain(3), plain("a")
     ('12', '0', '3', 'a')
@@ -62,12 +62,12 @@ def plain(value: Any) -> str:
 
 
 def join(parts: Iterable[str]) -> Markup:
-    """Pieces one after the other; plain text is escaped."""
+    """Concatenate pieces of markup; strings are escaped."""
     return Markup("".join(text(part) for part in parts))
 
 
 def safe_json(value: Any) -> Markup:
-    r"""JSON that may stand inside a script element: no ``<``, ``>`` or ``&`` is left in it.
+    r"""Return JSON that is safe inside a script element: ``<``, ``>`` and ``&`` are escaped.
 
     >>> safe_json({"qid": "</script>"})
     '{"qid":"\\u003c/script\\u003e"}'
@@ -79,7 +79,7 @@ def safe_json(value: Any) -> Markup:
 
 
 def shortened(value: str, limit: int) -> str:
-    """The text, cut where it is longer.
+    """Shorten text to a maximum length.
 
     >>> shortened("abcdef", 4), shortened("abc", 4)
     ('abc…', 'abc')
@@ -90,14 +90,14 @@ def shortened(value: str, limit: int) -> str:
 # ---- plots ----
 
 
-COLOURS = 7  # the color-blind safe palette of Okabe and Ito, without its yellow, which white paper swallows
+N_COLORS = 7  # color-blind safe palette of Okabe and Ito without yellow, which is invisible on white
 WIDTH = 360.0
 Ticks = Sequence[tuple[float, str]]
 _DASHES = (None, "6 3", "2 2.5", "8 3 2 3")
 
 
 class Box(NamedTuple):
-    """Where the curves are drawn, within the picture."""
+    """Plot area within the picture, in pixels."""
 
     left: float
     top: float
@@ -107,7 +107,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values to pixels, linearly or by logarithm."""
+    """Mapping of values to pixels, linear or logarithmic."""
 
     low: float
     high: float
@@ -116,22 +116,22 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value; values beyond an end are drawn at that end."""
+        """Return the pixel of a value; values outside the range are clipped to its ends."""
         points = (self.low, self.high, value)
         low, high, at = map(math.log, points) if self.log else points
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.start + min(max(share, 0.0), 1.0) * (self.stop - self.start)
 
 
-def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """Return about `wanted` round numbers within a range.
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return about `count` round numbers within a range.
 
     >>> ticks(0.0, 1.0), ticks(0.31, 0.34, 3)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.31, 0.32, 0.33, 0.34])
     """
     if not high > low:
         return [low]
-    rough = (high - low) / wanted
+    rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
@@ -139,13 +139,13 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def marked_ticks(low: float, high: float, wanted: int = 5) -> list[tuple[float, str]]:
-    """Ticks with their numbers, and a true minus.
+def marked_ticks(low: float, high: float, count: int = 5) -> list[tuple[float, str]]:
+    """Return ticks with their labels, using a typographic minus.
 
     >>> marked_ticks(-0.5, 0.5, 2)
     [(-0.5, '−0.5'), (0.0, '0'), (0.5, '0.5')]
     """
-    return [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, wanted)]
+    return [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, count)]
 
 
 def figure(name: str, height: float, *content: Markup, width: float = WIDTH, role: str = "img") -> Markup:
@@ -155,17 +155,17 @@ def figure(name: str, height: float, *content: Markup, width: float = WIDTH, rol
 
 
 def title(words: str) -> Markup:
-    """What a mark stands for, shown as a tooltip."""
+    """Return a tooltip element."""
     return tag("title", words)
 
 
 def path(points: Sequence[tuple[float, float]], close: bool = False) -> str:
-    """The `d` of a path through points."""
+    """Return the `d` attribute of a path through points."""
     return "M" + "L".join(f"{plain(float(x))} {plain(float(y))}" for x, y in points) + ("Z" if close else "")
 
 
 def axes(box: Box, x: Scale, y: Scale, x_ticks: Ticks, y_ticks: Ticks, x_label: str = "", y_label: str = "") -> Markup:
-    """Grid lines with their numbers, and the labels of the axes."""
+    """Draw grid lines with tick labels, and the labels of the axes."""
     parts = []
     for value, shown in y_ticks:
         at = y(value)
@@ -193,19 +193,19 @@ _CORNERS: tuple[Callable[[float], list[tuple[float, float]]] | None, ...] = (
 
 
 def color(style: int) -> str:
-    """The class that gives a system its color."""
-    return f"s{style % COLOURS}"
+    """Return the CSS class for the color of a system."""
+    return f"s{style % N_COLORS}"
 
 
 def dashes(style: int) -> str | None:
-    """The dashes of a system's line; solid until colors and markers have been used up."""
-    return _DASHES[(style // COLOURS) % len(_DASHES)]
+    """Return the dash pattern of a system; solid until all colors and markers are used."""
+    return _DASHES[(style // N_COLORS) % len(_DASHES)]
 
 
 def marker(style: int, x: float, y: float, words: str | None = None, size: float = 3.6) -> Markup:
-    """The mark of a system, by shape and color; hollow once all have been used."""
-    corners = _CORNERS[style % COLOURS]
-    hollow = " hollow" if (style // COLOURS) % 2 else ""
+    """Draw the marker of a system, by shape and color; hollow once all combinations are used."""
+    corners = _CORNERS[style % N_COLORS]
+    hollow = " hollow" if (style // N_COLORS) % 2 else ""
     classes = f"mark {color(style)}{hollow}"
     inside = None if words is None else title(words)
     if corners is None:
@@ -215,6 +215,6 @@ def marker(style: int, x: float, y: float, words: str | None = None, size: float
 
 
 def swatch(style: int) -> Markup:
-    """Line and mark of a system, for a legend or a table."""
+    """Draw line and marker of a system for a legend or a table."""
     line = tag("line", x1=1, x2=25, y1=7, y2=7, cls=f"curve {color(style)}", stroke_dasharray=dashes(style))
     return tag("svg", line, marker(style, 13, 7), cls="swatch", viewBox="0 0 26 14", aria_hidden="true")

@@ -1,4 +1,4 @@
-"""Paragraphs and tables, which results are made of, and the ways to write them: plain text, HTML, Markdown, LaTeX."""
+"""Paragraphs and tables of results, with output as plain text, HTML, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from toprank.display.pictures import framed
 from toprank.display.svg import Markup, tag
 
 Kind = Literal["arrow", "pandas", "polars"]
-_ROWS = 40  # of a table in a notebook; the frame has all
-_PAGE = 90  # characters of a table that fit on a line of a page in LaTeX
+_MAX_ROWS = 40  # rows of a table in a notebook; the frame has all rows
+_PAGE_WIDTH = 90  # characters of a table that fit the text width in LaTeX
 _DASH = "–"
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
-_SENTENCES = 12  # of a list in a notebook; a longer one is folded
+_MAX_SENTENCES = 12  # longer lists are folded in a notebook
 
 
 class Table(NamedTuple):
-    """Cells as plain text; the first `names` columns hold names and are aligned left, the others numbers, right.
+    """Table of text cells; the first `names` columns are left-aligned names, the others right-aligned numbers.
 
     Attributes:
-        best: The cells that LaTeX sets in bold, by (row, column).
-        decimals: Decimals of the numbers in LaTeX, whatever a terminal shows; None: as they are.
+        best: Cells to print bold in LaTeX, as (row, column).
+        decimals: Number of decimals in LaTeX; None keeps the cells unchanged.
 
     >>> print(Table(("system", "ndcg@10"), [("bm25", "0.41"), ("ours", "-0.5")], names=1).text())
     system  ndcg@10
@@ -40,7 +40,7 @@ class Table(NamedTuple):
     decimals: int | None = None
 
     def text(self) -> str:
-        """Write aligned columns for a terminal."""
+        """Return aligned columns for a terminal."""
         flat = [tuple(" ".join(cell.split()) for cell in row) for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
         lines = [flat[0], tuple("-" * width for width in widths), *flat[1:]]
@@ -49,15 +49,15 @@ class Table(NamedTuple):
         return "\n".join("  ".join(cells).rstrip() for cells in padded)
 
     def markdown(self) -> str:
-        """Write a pipe table; characters that Markdown would interpret are escaped."""
+        """Return a Markdown pipe table with special characters escaped."""
         rule = tuple(":---" if column < self.names else "---:" for column in range(len(self.header)))
         escaped = [tuple(map(markdown_text, row)) for row in (self.header, *self.rows)]
         return "\n".join(f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
 
     def latex(self) -> str:
-        r"""Write a ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``).
+        r"""Return a ``tabular`` with rules of the booktabs package (``\usepackage{booktabs}``).
 
-        A table that is wider than the page is scaled to the width of the text by the graphicx package.
+        Tables wider than the page are scaled to the text width with the graphicx package.
         """
         alignment = "l" * self.names + "r" * (len(self.header) - self.names)
         cells = [
@@ -68,8 +68,8 @@ class Table(NamedTuple):
         begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
         whole = "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
         width = sum(max(map(len, column)) + 2 for column in zip(self.header, *self.rows, strict=True))
-        fitting = whole if width <= _PAGE else rf"\resizebox{{\textwidth}}{{!}}{{{whole}}}"
-        return "\n".join([r"\begin{center}", fitting, r"\end{center}"])  # apart from the text, not indented
+        fitting = whole if width <= _PAGE_WIDTH else rf"\resizebox{{\textwidth}}{{!}}{{{whole}}}"
+        return "\n".join([r"\begin{center}", fitting, r"\end{center}"])  # separate from the text, without indentation
 
     def _latex_cell(self, cell: str, row: int, column: int) -> str:
         if column < self.names:
@@ -80,13 +80,13 @@ class Table(NamedTuple):
         return rf"\textbf{{{written}}}" if (row, column) in self.best else written
 
     def html(self) -> Markup:
-        """Write a table for a notebook: a wide one scrolls by itself, a long one shows its first rows."""
+        """Return HTML for a notebook; wide tables scroll, and long tables show their first rows."""
 
         def cells(row: tuple[str, ...], kind: str) -> Markup:
             return tag("tr", *(tag(kind, cell, cls="w" if i < self.names else None) for i, cell in enumerate(row)))
 
-        body = tag("tbody", *(cells(row, "td") for row in self.rows[:_ROWS]))
-        more = len(self.rows) - _ROWS
+        body = tag("tbody", *(cells(row, "td") for row in self.rows[:_MAX_ROWS]))
+        more = len(self.rows) - _MAX_ROWS
         rest = tag("p", f"… and {more:,} more rows; to_frame() has them all.", cls="note") if more > 0 else None
         return tag("div", tag("table", tag("thead", cells(self.header, "th")), body), rest, cls="wide")
 
@@ -99,7 +99,7 @@ _LATEX = str.maketrans(
         "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$", "→": r"$\to$", "−": "$-$", "–": "--", "—": "---",
         "…": r"\dots{}", "·": r"$\cdot$", "√": r"$\surd$", "²": r"$^2$", "³": r"$^3$",
         "“": "``", "”": "''", "’": "'",
-        # at the beginning of a row these would be read as arguments of the line break before it
+        # at the beginning of a row, LaTeX would parse these as arguments of the preceding line break
         "*": "{*}", "[": "{[}", "]": "{]}",
     }
     | {character: f"\\{character}" for character in "&%$#_{}"}
@@ -121,7 +121,7 @@ def _rounded(number: str, decimals: int) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""Escape text so that Markdown shows it as it is, on one line.
+    r"""Escape text for literal display in Markdown, on one line.
 
     >>> print(markdown_text("a_b | 50%"))
     a\_b \| 50%
@@ -130,7 +130,7 @@ def markdown_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""Escape text so that LaTeX prints it as it is, on one line.
+    r"""Escape text for literal output in LaTeX, on one line.
 
     >>> print(latex_text("a_b & 50%"))
     a\_b \& 50\%
@@ -139,7 +139,7 @@ def latex_text(text: str) -> str:
 
 
 def with_packages(latex: str) -> str:
-    r"""Write a comment with the packages that LaTeX needs for some tables in front of them.
+    r"""Prepend a comment that names the LaTeX packages that the tables need.
 
     >>> print(with_packages(r"\toprule"))
     % Put \usepackage{booktabs} into the preamble.
@@ -156,15 +156,15 @@ Part = str | tuple[str, ...] | Table
 
 
 class DisplayMixin(ABC):
-    """A result that is described once, by paragraphs (text), lists of sentences (tuples) and tables, for every form."""
+    """Mixin for results: derives every output form from paragraphs (str), sentence lists (tuples) and tables."""
 
     @abstractmethod
     def _parts(self) -> Sequence[Part]:
-        """The parts of the description, in order."""
+        """Return the parts of the description in order."""
 
     @property
     def summary(self) -> str:
-        """The description without its tables."""
+        """Description of the result without tables."""
         prose = (part for part in self._parts() if part and not isinstance(part, Table))
         return "\n".join(part if isinstance(part, str) else "\n".join(part) for part in prose)
 
@@ -180,11 +180,11 @@ class DisplayMixin(ABC):
         return self._written(Table.text, str, "")
 
     def to_markdown(self) -> str:
-        """Write paragraphs and tables as Markdown."""
+        """Return paragraphs and tables as Markdown."""
         return self._written(Table.markdown, markdown_text, "- ") + "\n"
 
     def to_latex(self) -> str:
-        """Write paragraphs and tables for LaTeX; the first line names the packages that they need."""
+        """Return paragraphs and tables as LaTeX; the first line names the required packages."""
         return with_packages(self._written(Table.latex, latex_text, "") + "\n")
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class DisplayMixin(ABC):
         return f"{type(self).__name__}({sentence.splitlines()[0].rstrip('.')})"
 
     def _repr_html_(self) -> str:
-        """Write what a notebook shows."""
+        """Return HTML for notebooks."""
         return framed(*(_html(part) for part in self._parts() if part))
 
 
@@ -202,13 +202,13 @@ def _html(part: Part) -> Markup:
     if isinstance(part, str):
         return tag("p", part)
     listed = tag("ul", *(tag("li", item) for item in part))
-    if len(part) <= _SENTENCES:
+    if len(part) <= _MAX_SENTENCES:
         return listed
     return tag("details", tag("summary", f"{len(part):,} sentences"), listed)
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]], kind: Kind) -> Any:
-    """Return columns as a frame of pandas or polars, or an Arrow table; a column of mixed types becomes text.
+    """Convert columns to a pandas or polars frame or an Arrow table; columns of mixed types become text.
 
     >>> frame_of({"l2": [0.5, None], "hidden": [(64,), "none"]}, "arrow").to_pydict()
     {'l2': [0.5, None], 'hidden': ['(64,)', 'none']}
@@ -227,7 +227,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]], kind: Kind) -> Any:
 
 
 def bracketed(low: float | None, high: float | None, digits: int = 3) -> str:
-    """Write an interval in brackets; nothing if it is unknown, or all numbers are in it.
+    """Format an interval in brackets; return an empty string for unknown or unbounded intervals.
 
     >>> bounds = (0.25, 0.5), (0.0, math.inf), (math.nan, math.nan), (-math.inf, math.inf)
     >>> tuple(bracketed(low, high) for low, high in bounds)
@@ -239,7 +239,7 @@ def bracketed(low: float | None, high: float | None, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share, such as a confidence level, with as many digits as it needs: 0.995 is not 100 %.
+    """Format a share, such as a confidence level, as a percentage with all its digits.
 
     >>> percent(0.95), percent(0.995)
     ('95%', '99.5%')
@@ -248,7 +248,7 @@ def percent(share: float) -> str:
 
 
 def json_numbers(value: Any) -> Any:
-    """Return numbers, or lists of them, for JSON: None for an infinite or unknown number.
+    """Replace non-finite numbers by None, recursively in lists, for JSON.
 
     >>> json_numbers([0.5, [math.inf, math.nan]])
     [0.5, [None, None]]
@@ -259,7 +259,7 @@ def json_numbers(value: Any) -> Any:
 
 
 def json_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return columns as a list of rows for JSON, an object each.
+    """Convert columns to a list of row objects for JSON.
 
     >>> json_rows({"position": [1, 2], "propensity": [1.0, math.nan]})
     [{'position': 1, 'propensity': 1.0}, {'position': 2, 'propensity': None}]

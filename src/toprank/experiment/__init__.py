@@ -1,13 +1,13 @@
-"""Experiments: datasets × systems × folds × seeds, chosen on validation data, judged query by query on test data.
+"""Experiments: datasets × systems × folds × seeds, with model selection on validation data and evaluation on test data.
 
-datasets    what is asked for: folds under a name
-spec        what is asked for: systems as entries, and the experiment
-provenance  what a cell depends on, as one key, and where results come from
-store       finished cells on disk, each written at once and as a whole
-training    cells: choose, fit, predict, on all cores
-running     the loop around it all
-results     per-query numbers, and everything that is made of them
-tables      the results as a tidy table, as text, Markdown and LaTeX
+datasets    datasets of an experiment: named folds
+spec        specification: systems as entries, and the experiment
+provenance  cache keys of cells, and provenance of results
+store       finished cells on disk, written atomically
+training    computation of cells: select, fit, predict, on all cores
+running     the loop over all cells
+results     per-query results and statistics
+tables      results as a tidy table, text, Markdown and LaTeX
 """
 
 from toprank.lazy_imports import lazy_exports

@@ -1,4 +1,4 @@
-"""The datasets of an experiment: folds under a name."""
+"""Datasets of an experiment: named folds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toprank.errors import DataError
 
 @dataclass(frozen=True)
 class Dataset:
-    """Folds under a name; they are read when they are needed."""
+    """Named folds, which are read when they are needed."""
 
     name: str
     folds: Sequence[Fold]
@@ -27,15 +27,15 @@ class Dataset:
     source: str
 
 
-def refuse_twins(kind: str, given: Sequence[Any]) -> None:
-    """Refuse two of a kind with the same name."""
+def check_unique_names(kind: str, given: Sequence[Any]) -> None:
+    """Raise an error for duplicate names."""
     for name, times in Counter(named.name for named in given).items():
         if times > 1:
-            raise DataError(f"Two {kind} are called '{name}'; give a mapping with different names.")
+            raise DataError(f"Two {kind} are called '{name}'. Give a mapping with different names.")
 
 
 def read_datasets(given: Any, k: int, seed: int, slice_by: str | None) -> tuple[Dataset, ...]:
-    """Return the datasets that were asked for, by distinct names."""
+    """Return the datasets of an experiment; raise an error for duplicate names."""
     if isinstance(given, Mapping):
         datasets = [_dataset(str(name), what, k, seed, slice_by) for name, what in given.items()]
     elif _is_sequence(given) and given and all(isinstance(path, str | os.PathLike) for path in given):
@@ -43,8 +43,8 @@ def read_datasets(given: Any, k: int, seed: int, slice_by: str | None) -> tuple[
     else:
         datasets = [_dataset(None, given, k, seed, slice_by)]
     if not datasets:
-        raise DataError("There is no dataset; give at least one.")
-    refuse_twins("datasets", datasets)
+        raise DataError("datasets is empty. Give at least one dataset.")
+    check_unique_names("datasets", datasets)
     return tuple(datasets)
 
 
@@ -52,7 +52,7 @@ def _dataset(name: str | None, what: Any, k: int, seed: int, slice_by: str | Non
     if isinstance(what, str | os.PathLike):
         path = Path(what)
         own_name, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
-        # A table need not be told to carry the column that it is to be sliced by.
+        # Read the slice column as metadata, so that callers need not request it.
         options = {} if of_folds or slice_by is None else with_metadata(format_of(path), columns_of(slice_by), {})
         parts = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
         usual_name = own_name if of_folds else own_name.split(".")[0]
@@ -64,12 +64,12 @@ def _dataset(name: str | None, what: Any, k: int, seed: int, slice_by: str | Non
     if _is_sequence(what) and what and all(isinstance(fold, Fold) for fold in what):
         names = tuple(fold.name for fold in what)
         if len(set(names)) < len(names):
-            raise DataError(f"Two folds have the same name: {', '.join(names)}.")
+            raise DataError(f"Two folds have the same name: {', '.join(names)}. Rename one.")
         return Dataset(name or "data", what, names, "")
-    frame = " A frame becomes one by RankingData.from_frame(frame)." if hasattr(what, "columns") else ""
+    hint = " Convert a frame with RankingData.from_frame(frame)." if hasattr(what, "columns") else ""
     raise DataError(
-        f"A {type(what).__name__} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of "
-        f"Fold.{frame}"
+        f"A {type(what).__name__} is not a dataset. Give a folder with folds, a data file, a RankingData, or a list of "
+        f"Fold.{hint}"
     )
 
 

@@ -1,7 +1,7 @@
-"""What results depend on and where they come from.
+"""Cache keys of cells and provenance of results.
 
-A cell has one key for all that its scores depend on: data, system, seed, rule of choice, and the code that computes
-them. Results name versions, machine, command, data, systems and rules.
+The key of a cell is a hash of everything that its scores depend on: data, system, seed, selection rule and source code.
+The provenance of results records versions, machine, command, data, systems and conventions.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from toprank.kernels import library
 if TYPE_CHECKING:
     from toprank.experiment.spec import Experiment
 
-_FORMAT = 2  # of the cells' files; a higher number makes all earlier ones strangers
-# The version alone would do for releases, but not for those who change a loss and want its new numbers.
+_FORMAT = 2  # format of the cell files, part of every key
+# Hash the source too: the version does not change while a loss is being developed.
 _ROOMS = (
     "compute.py", "data", "text", "metrics", "significance", "evaluation", "losses", "scorers", "solvers", "rankers",
     "systems.py", "model_selection", "experiment",
 )  # fmt: skip
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "pyarrow", "torch")
 COMPUTING = ("numpy", "scipy", "scikit-learn", "lightgbm")
-# Their source is part of every key (ours), or told by a version.
+# Modules identified by the source hash (toprank) or by a version.
 _KNOWN = {"toprank", "sklearn", "numpy", "scipy", "lightgbm", *sys.stdlib_module_names}
-_FORMALITIES = {
+_IGNORED_MEMBERS = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__",
     "_abc_impl", "__firstlineno__", "__static_attributes__", "__orig_bases__", "__parameters__",
 }  # fmt: skip
@@ -53,7 +53,7 @@ _FORMALITIES = {
 
 @cache
 def source_hash() -> str:
-    """A hash of the source of every room that scores depend on, the kernels included."""
+    """Return a hash of the source of all packages that scores depend on, including the kernels."""
     home = Path(__file__).parent.parent
     files = [path for room in _ROOMS for path in ([home / room] if ".py" in room else (home / room).rglob("*.py"))]
     parts = (f"{path.relative_to(home).as_posix()}\0".encode() + path.read_bytes() + b"\0" for path in sorted(files))
@@ -66,7 +66,7 @@ def _hash(content: bytes, size: int = 16) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of toprank, Python and the packages that compute."""
+    """Return the versions of toprank, Python and the numerical packages."""
     known = {"toprank": __version__, "source": source_hash(), "python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -77,9 +77,9 @@ def versions() -> dict[str, str]:
 
 
 def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metric: str | None, convention: Any) -> str:
-    """The key of a cell; `system` and `convention` as `described`."""
+    """Return the key of a cell; `system` and `convention` are in the form of `described`."""
     definition = json.dumps(system)
-    own_code = '"source": ' in definition.replace('"source": ""', "")  # which may use any package that is there
+    own_code = '"source": ' in definition.replace('"source": ""', "")  # user code may use any installed package
     kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in definition]
     packages = {*COMPUTING, *(name for kind in kinds for name in kind.packages)}
     used = {name: version for name, version in versions().items() if name in packages}
@@ -89,10 +89,10 @@ def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metri
 
 
 def described(value: Any) -> Any:
-    """A value (a hyper-parameter, a loss, an estimator) in plain terms: equal descriptions, equal behavior.
+    """Describe a value (hyper-parameter, loss, estimator) by plain values; equal descriptions mean equal behavior.
 
-    Functions and classes from elsewhere are described with their source, so that a loss of your own is trained again
-    once you change it. What their modules import is not followed.
+    User-defined functions and classes include a hash of their source, so that changing a custom loss invalidates its
+    cells. Imports of their modules are not followed.
 
     >>> described((1, 0.5, "a", None))
     [1, 0.5, 'a', None]
@@ -101,7 +101,7 @@ def described(value: Any) -> Any:
 
 
 def _described(value: Any, within: tuple[Any, ...]) -> Any:
-    """`within`: the functions and classes that the value was found in, for those that refer to themselves."""
+    """Describe a value; `within` holds the enclosing functions and classes, to stop at self-references."""
     if isinstance(value, str | int | float | bool | None):
         return value
     if isinstance(value, np.generic):
@@ -150,7 +150,7 @@ def _code_described(value: Any, within: tuple[Any, ...]) -> Any:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that has no value yet
+    except ValueError:  # an unbound name
         return None
 
 
@@ -159,17 +159,17 @@ def _name(value: Any) -> str:
 
 
 def _source_of(kind: type, within: tuple[Any, ...]) -> str:
-    """A hash of what a class and those it inherits from are made of; empty where all of them are known."""
+    """Return a hash of the source of a class and its bases; empty if all are known."""
     foreign = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in _KNOWN]
     if not foreign or any(kind is outer for outer in within):
         return ""
-    # Typed at a prompt or into a notebook, a class has no file: what it was compiled to counts.
+    # Classes defined at a prompt or in a notebook have no file: hash their bytecode.
     parts = [[_name(base), _module_source(base.__module__) or _members(base, (*within, kind))] for base in foreign]
     return _hash(json.dumps(parts, sort_keys=True).encode())
 
 
 def _module_source(name: str | None) -> str | None:
-    """A hash of the file of a module: empty for known ones, None where there is no file."""
+    """Return a hash of the file of a module: empty for known modules, None if it has no file."""
     if name is None:
         return None
     if name.partition(".")[0] in _KNOWN:
@@ -182,8 +182,8 @@ def _module_source(name: str | None) -> str | None:
 
 
 def _members(kind: type, within: tuple[Any, ...]) -> dict[str, Any]:
-    """Methods, properties and other attributes of a class."""
-    return {name: _member(member, within) for name, member in vars(kind).items() if name not in _FORMALITIES}
+    """Describe the methods, properties and other attributes of a class."""
+    return {name: _member(member, within) for name, member in vars(kind).items() if name not in _IGNORED_MEMBERS}
 
 
 def _member(value: Any, within: tuple[Any, ...]) -> Any:
@@ -195,12 +195,12 @@ def _member(value: Any, within: tuple[Any, ...]) -> Any:
         return _member(value.func, within)
     try:
         return _described(value, within)
-    except DataError:  # a lock, an open file, a descriptor: its class is all that can be told
+    except DataError:  # locks, open files and descriptors are described by their class only
         return {"class": _name(type(value))}
 
 
 def _compiled(code: CodeType) -> list[Any]:
-    """What the code does, in terms that are the same in every process."""
+    """Describe compiled code in a form that is the same in every process."""
     constants = [
         _compiled(constant) if isinstance(constant, CodeType) else _constant(constant) for constant in code.co_consts
     ]
@@ -208,17 +208,17 @@ def _compiled(code: CodeType) -> list[Any]:
 
 
 def _constant(value: Any) -> str:
-    """As text; the order of a set's members, which changes from process to process, is none of its meaning."""
+    """Describe a constant as text; members of sets are sorted, because their order differs between processes."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 def _pickled(value: Any) -> str:
     try:
         return _hash(pickle.dumps(value))
-    except Exception:  # noqa: BLE001 - pickling fails in as many ways as there are objects
+    except Exception:  # noqa: BLE001 - pickling can raise any exception
         raise DataError(
-            f"{value!r} is part of a system, but has no content that could be compared with that of an earlier run; "
-            "use a class with fields or parameters instead."
+            f"{value!r} is part of a system, but cannot be pickled, so that it cannot be compared between runs. Use a "
+            "class with fields or parameters instead."
         ) from None
 
 
@@ -226,7 +226,7 @@ _CIRCUMSTANCES = ("versions", "machine", "command", "created", "notes")
 
 
 def experiment_key(provenance: Mapping[str, Any]) -> str:
-    """A name for what was asked for, the same for every run of it: data, systems, metrics and rules."""
+    """Return the key of an experiment, which is the same for every run: data, systems, metrics, conventions."""
     definition = {name: value for name, value in provenance.items() if name not in _CIRCUMSTANCES}
     text = json.dumps(to_json(definition, repr), sort_keys=True, ensure_ascii=False)
     return _hash(text.encode(), 8)
@@ -235,7 +235,7 @@ def experiment_key(provenance: Mapping[str, Any]) -> str:
 def provenance_of(
     experiment: Experiment, datasets: dict[str, Any], seeds: tuple[int, ...], notes: list[str]
 ) -> dict[str, Any]:
-    """Everything needed to repeat the experiment or to question it; `seeds`: all that were used."""
+    """Return everything needed to reproduce the experiment; `seeds` are all seeds that were used."""
     return {
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
@@ -261,13 +261,13 @@ def provenance_of(
 
 
 def fold_facts(fold: Fold, fingerprints: dict[str, str]) -> dict[str, Any]:
-    """Sizes, highest grade and fingerprints of a fold."""
+    """Return sizes, highest grade and fingerprints of a fold."""
     return {
         "name": fold.name,
         "queries": {part: data.n_queries for part, data in fold.parts.items()},
         "documents": {part: data.n_documents for part, data in fold.parts.items()},
         "features": fold.train.n_features,
-        # On the scale of the whole fold: a test part may lack the highest grade.
+        # Maximum over the whole fold, because the test part may lack the highest grade.
         "max_grade": max(float(np.max(data.labels[data.judged], initial=0.0)) for data in fold.parts.values()),
         "feature_names": None if fold.train.feature_names is None else list(fold.train.feature_names),
         "fingerprints": fingerprints,

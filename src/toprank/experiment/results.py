@@ -1,4 +1,4 @@
-"""`Results`: per-query numbers with their provenance, and everything that is made of them."""
+"""Results of an experiment: per-query values with provenance, and the statistics derived from them."""
 
 from __future__ import annotations
 
@@ -28,30 +28,29 @@ from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, poo
 from toprank.significance.two_level import crossed_random_effects_interval
 
 Name = str | None
-"""None: the only one there is, or the first."""
+"""Name of a dataset, metric or convention; None means the only one, or the first."""
 
 
 class Results(DisplayMixin):
-    """The results of an experiment; `str` gives the tables.
+    """Results of an experiment; `str` returns the tables.
 
-    There are two ways to one number, and they are never mixed. **Mean of fold means**: the mean over the queries of
-    each fold, then over the folds, as the tables of papers have it (`fold_means`). **Pooled queries**: the queries of
-    all folds as one sample, as tests need it (`pooled`, `compare`). With several seeds a query's number is the mean
-    over the seeds.
+    Two kinds of means are reported separately. The **mean of fold means** averages over the queries of each fold, then
+    over folds, as in the tables of papers (`fold_means`). The **pooled mean** treats the queries of all folds as one
+    sample, as required by tests (`pooled`, `compare`). With several seeds, the value of a query is the mean over seeds.
 
     Attributes:
-        per_query: the tidy table (Arrow): dataset, fold, qid, documents (of the query), relevant (of these, with a
-            grade above 0), system, seed, convention, metric, value, and slice where slices were asked for. A value of
-            null: the query does not count.
-        cells: how each system was chosen and fitted on each fold.
-        failures: the cells that could not be computed, with the reason.
-        provenance: versions, machine, command, data, systems, conventions; what `save` writes beside the numbers.
-        cache_dir: where scores and models are; None if unknown.
-        datasets, metrics, conventions: their names, metrics as they were asked for.
-        systems: names of the systems, also of those that failed.
+        per_query: tidy Arrow table with the columns dataset, fold, qid, documents (of the query), relevant (documents
+            with a grade above 0), system, seed, convention, metric, value and, if requested, slice. The value is null
+            for queries that are left out.
+        cells: selection and fit of each system on each fold.
+        failures: cells that could not be computed, with the reason.
+        provenance: versions, machine, command, data, systems, conventions; `save` stores it with the values.
+        cache_dir: folder with scores and models; None if unknown.
+        datasets, metrics, conventions: names, metrics as spelled by the caller.
+        systems: names of the systems, including failed ones.
         seeds: all seeds that were used.
-        n_seeds: how many seeds the system with the most of them was run with.
-        inapplicable: the reason for each convention that does not apply to a dataset.
+        n_seeds: maximum number of seeds of a system.
+        inapplicable: reasons why a convention does not apply to a dataset.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Results(DisplayMixin):
     # ---- files ----
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but scores and models to one Parquet file."""
+        """Write everything except scores and models to one Parquet file."""
         cells, failures = [cell.to_dict() for cell in self.cells], [asdict(failure) for failure in self.failures]
         here = Path(path).resolve().parent
         folder = None if self.cache_dir is None else os.path.relpath(self.cache_dir.resolve(), here)
@@ -84,27 +83,27 @@ class Results(DisplayMixin):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Results:
-        """The results in a Parquet file that `save` wrote, or those of the last run in an experiment's folder.
+        """Read a Parquet file that `save` wrote, or the results of the last run in a cache folder.
 
-        Where several experiments share a folder, each has its own file there, too: ``results-KEY.parquet``.
+        If several experiments share a cache folder, each also has its own file there: ``results-KEY.parquet``.
         """
         file = CellStore(Path(path)).results if Path(path).is_dir() else Path(path)
         table, provenance = read_table(file)
         cells = [Cell.from_dict(values) for values in provenance.pop("cells")]
         failures = [Failure(**values) for values in provenance.pop("failures")]
         noted = provenance.pop("folder")
-        beside = file.parent if (file.parent / "cells").is_dir() else None  # folders may be moved
+        beside = file.parent if (file.parent / "cells").is_dir() else None  # the folder may have been moved
         cache_dir = beside if beside is not None else file.parent / noted if noted else None
         return cls(table, cells, failures, provenance, cache_dir)
 
     def folds(self, dataset: str | None = None) -> tuple[str, ...]:
-        """Names of the folds of a dataset."""
+        """Return the names of the folds of a dataset."""
         return tuple(fold["name"] for fold in self.provenance["datasets"][self._dataset(dataset)]["folds"])
 
     # ---- cells ----
 
     def cell(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> Cell:
-        """One finished cell. Without a seed, the first; a system without randomness has one cell for all seeds."""
+        """Return a finished cell; without a seed, the first. Deterministic systems have one cell for all seeds."""
         dataset = self._dataset(dataset)
         self._check("system", system, self.systems)
         self._check("fold", fold, self.folds(dataset))
@@ -120,33 +119,33 @@ class Results(DisplayMixin):
         raise DataError(f"{system} has no cell on {dataset}, {fold}.")
 
     def scores(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> FloatArray:
-        """The scores of a fold's test documents, in their order; from the experiment's folder."""
+        """Return the scores of the test documents of a fold, from the cache folder."""
         return self._store.scores(self.cell(dataset, fold, system, seed).key)
 
     def relevance(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> FloatArray | None:
-        """P(grade ≥ 1) of a fold's test documents; None where the ranker gives no probabilities."""
+        """Return P(grade ≥ 1) of the test documents of a fold; None if the ranker has no probabilities."""
         return self._store.relevance(self.cell(dataset, fold, system, seed).key)
 
     def test(self, dataset: str | None, fold: str) -> RankingData:
-        """Labels, queries and ids of a fold's test documents, without features; from the experiment's folder."""
+        """Return labels, queries and ids (no features) of the test documents of a fold, from the cache folder."""
         dataset = self._dataset(dataset)
         self._check("fold", fold, self.folds(dataset))
         [facts] = [entry for entry in self.provenance["datasets"][dataset]["folds"] if entry["name"] == fold]
         return self._store.test(facts["fingerprints"]["test"])
 
     def ranker(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> Any:
-        """The fitted ranker of a cell, where models were kept."""
+        """Return the fitted ranker of a cell, if models were saved."""
         from toprank.rankers.model_files import load
 
         path = self._store.model(self.cell(dataset, fold, system, seed).key)
         if not path.exists():
-            raise FileError("The fitted ranker was not kept; run the experiment with a folder and save_models=True.")
+            raise FileError("The fitted ranker was not saved. Run the experiment with cache_dir= and save_models=True.")
         return load(path)
 
     @property
     def _store(self) -> CellStore:
         if self.cache_dir is None:
-            raise FileError("These results know no folder with scores; run the experiment with cache_dir=.")
+            raise FileError("Scores are not available. Run the experiment with cache_dir=.")
         return CellStore(self.cache_dir)
 
     # ---- numbers ----
@@ -156,9 +155,9 @@ class Results(DisplayMixin):
         return blocks_of_table(self.per_query)
 
     def query_values(self, convention: Name = None, dataset: Name = None) -> Values:
-        """Return the numbers of systems and metrics for the test queries, fold after fold: means over the seeds.
+        """Return the per-query values of all folds in order: means over the seeds.
 
-        NaN marks a query that does not count. A system that failed on any fold is not there.
+        NaN marks queries that are left out. Systems that failed on any fold are left out.
         """
         dataset, convention = self._dataset(dataset), self._convention(convention)
         if (dataset, convention) not in self._query_values:
@@ -180,9 +179,9 @@ class Results(DisplayMixin):
     def values(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, FloatArray]]:
-        """System → fold → one number per test query, the mean over the seeds; NaN where the query does not count.
+        """Return system → fold → value of each test query, the mean over seeds; NaN for queries that are left out.
 
-        A system that failed on any fold, or a convention that does not apply, is not there.
+        Systems that failed on any fold are left out.
         """
         by_seed = self.seed_values(metric, convention, dataset)
         return {system: {fold: of.mean(axis=0) for fold, of in folds.items()} for system, folds in by_seed.items()}
@@ -190,7 +189,7 @@ class Results(DisplayMixin):
     def seed_values(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, FloatArray]]:
-        """System → fold → (seeds, queries), a row for each seed; see `values`."""
+        """Return system → fold → values (seeds, queries); see `values`."""
         dataset, convention, metric = self._dataset(dataset), self._convention(convention), self._metric(metric)
         failed = {failure.system for failure in self.failures if failure.dataset == dataset}
         by_system: dict[str, dict[str, FloatArray]] = {}
@@ -207,28 +206,28 @@ class Results(DisplayMixin):
     def by_fold(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, float]]:
-        """System → fold → mean over the queries of that fold that count."""
+        """Return system → fold → mean over the evaluated queries of the fold."""
         by_system = self.values(metric, convention, dataset)
         return {system: {fold: _mean(of) for fold, of in folds.items()} for system, folds in by_system.items()}
 
     def fold_means(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
-        """System → mean of fold means, as in the tables of papers."""
+        """Return system → mean of fold means, as in the tables of papers."""
         means = self.by_fold(metric, convention, dataset)
         return {system: _mean(np.array(list(of.values()))) for system, of in means.items()}
 
     def pooled_values(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, FloatArray]:
-        """System → one number per query of all folds, fold after fold."""
+        """Return system → value of each query, all folds in order."""
         values, metric = self.query_values(convention, dataset), self._metric(metric)
         return {system: values.of(system, metric) for system in values.systems}
 
     def pooled(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
-        """System → mean over the pooled queries of all folds, as tests take it."""
+        """Return system → mean over the pooled queries of all folds."""
         return {system: _mean(values) for system, values in self.pooled_values(metric, convention, dataset).items()}
 
     def slices(self, dataset: str | None = None) -> Slices | None:
-        """The slices of a dataset's pooled queries that the experiment was asked for; None where there are none."""
+        """Return the slices of the pooled queries of a dataset; None if none were requested."""
         dataset, asked = self._dataset(dataset), self.provenance.get("slices")
         if asked is None or dataset not in asked["of"] or "slice" not in self.per_query.column_names:
             return None
@@ -238,7 +237,7 @@ class Results(DisplayMixin):
         return Slices(asked["by"], tuple(names), codes, asked["of"][dataset]["rule"])
 
     def seed_std(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float | None]:
-        """System → standard deviation over seeds of the mean of fold means; None for a system that was run once."""
+        """Return system → standard deviation of the mean of fold means over seeds; None for a single run."""
         spread: dict[str, float | None] = {}
         for system, folds in self.seed_values(metric, convention, dataset).items():
             seeds = min(map(len, folds.values()))
@@ -249,10 +248,10 @@ class Results(DisplayMixin):
     def by_slice(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, float]]:
-        """System → slice → mean over its pooled queries that count."""
+        """Return system → slice → mean over its evaluated queries."""
         slices = self.slices(dataset)
         if slices is None:
-            raise DataError("The experiment was not asked for slices; run it with slice_by=, the name of a column.")
+            raise DataError("The experiment has no slices. Run it with slice_by=, the name of a column.")
         return {
             system: {name: _mean(values[slices.codes == code]) for code, name in enumerate(slices.names)}
             for system, values in self.pooled_values(metric, convention, dataset).items()
@@ -267,9 +266,16 @@ class Results(DisplayMixin):
         convention: str | None = None,
         **options: Any,
     ) -> Comparison:
-        """The systems against each other on the pooled queries, paired, and in the slices of the experiment.
+        """Compare the systems on the pooled queries, and in the slices of the experiment.
 
-        Options as for `toprank.compare`; `slice_by=` one value for each query, for other slices.
+        If a system was run with several seeds, the intervals account for the variance between seeds.
+
+        Args:
+            dataset: name of the dataset. Default: the only one.
+            metrics: metrics to compare. Default: all.
+            baseline: system to compare the others with. Default: all pairs are compared.
+            convention: evaluation convention. Default: the first.
+            **options: further options of `toprank.compare`; `slice_by` takes one value per query.
         """
         slice_by = options.pop("slice_by", None)
         dataset, convention = self._dataset(dataset), self._convention(convention)
@@ -323,20 +329,20 @@ class Results(DisplayMixin):
     # ---- output ----
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """The tidy table, `per_query`, as a frame of pandas or polars, or Arrow's."""
+        """Return the tidy table `per_query` as a pandas or polars frame, or an Arrow table."""
         from toprank.data.frames.arrow import as_frame
 
         return as_frame(self.per_query, kind)
 
     def plot(self, metric: str | None = None, convention: str | None = None, dataset: str | None = None) -> Picture:
-        """The mean of each system on each fold, and the mean of these."""
+        """Plot the mean of each system on each fold, and the mean over folds."""
         metric, dataset = self._metric(metric), self._dataset(dataset)
         rows = {name: list(of.values()) for name, of in self.by_fold(metric, convention, dataset).items()}
         name = f"{metric} on {count_of(len(self.folds(dataset)), 'fold')} of {dataset}"
         return strips(name, rows, self.fold_means(metric, convention, dataset), metric)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the per-query numbers, as plain values that JSON can hold."""
+        """Return everything except the per-query values as plain values for JSON."""
         return dictionary(self)
 
     def _parts(self) -> Sequence[Part]:
@@ -346,11 +352,11 @@ class Results(DisplayMixin):
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"Results({', '.join(self.datasets)}; {', '.join(self.systems)}; {len(self.cells)} cells{failed})"
 
-    # ---- names that may be left out ----
+    # ---- default names ----
 
     def _dataset(self, name: str | None) -> str:
         if name is None and len(self.datasets) > 1:
-            raise DataError(f"There are several datasets; name one of {', '.join(self.datasets)}.")
+            raise DataError(f"The results have several datasets. Name one of {', '.join(self.datasets)}.")
         return self._check("dataset", name or self.datasets[0], self.datasets)
 
     def _convention(self, name: str | None) -> str:
@@ -373,6 +379,6 @@ class Results(DisplayMixin):
 
 
 def _mean(values: FloatArray) -> float:
-    """Mean of what counts, summed in the order given; NaN where nothing does."""
-    counted = values[~np.isnan(values)]
-    return float(counted.mean()) if len(counted) else float("nan")
+    """Return the mean over values that are not NaN, summed in order; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")

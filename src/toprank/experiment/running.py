@@ -1,4 +1,4 @@
-"""The loop of an experiment: look up, compute what is missing, judge; and how far it is."""
+"""Execution of an experiment: look up cached cells, compute the others, evaluate, and report progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.slices import Sliceable, pooled_slices
-from toprank.display.progress import NOW_AND_THEN, ProgressLine
+from toprank.display.progress import FILE_INTERVAL, ProgressLine
 from toprank.errors import DataError, join_parts
 from toprank.evaluation.result import Evaluation
 from toprank.evaluation.scores import evaluate
@@ -28,36 +28,36 @@ from toprank.experiment.results import Results
 from toprank.experiment.spec import Entry, Experiment
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import ResultBlock, table_of
-from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, write_copies
+from toprank.experiment.training import Outcome, Task, blind, compute_here, compute_in_workers, write_copies
 from toprank.metrics.parsing import parse
 
 
 class Progress:
-    """A line on standard error that is written over where a person watches, else one now and then.
+    """Progress line on standard error, replaced on terminals and in notebooks, otherwise written at intervals.
 
-    The time left is taken from the mean time of each system's cells so far; systems that have none yet count as the
-    mean of all. The first cell of a worker counts for a system that has no other: the worker's start is in it.
+    The remaining time is estimated from the mean time per cell of each system so far, or of all systems if it has no
+    finished cell. The first cell of a worker includes the start of the process and is used only as a last resort.
     """
 
     def __init__(self, planned: Counter[str], workers: int, verbose: bool | None) -> None:
         self._left, self._total, self._workers = planned.copy(), planned.total(), workers
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
         self._starts: Counter[str] = Counter()
-        """How many of the first cells of a system were the first of a worker."""
+        """Number of cells of a system that were the first cell of a worker."""
         self._cached = self._failed = 0
-        self._tell = ProgressLine(NOW_AND_THEN, over=True)
+        self._tell = ProgressLine(FILE_INTERVAL, over=True)
         self._tell.rest()
         self._shown = self._tell.watched if verbose is None else verbose
         self._place = ""
-        """The system, dataset and fold of the last cell."""
+        """System, dataset and fold of the last cell."""
 
     def cached(self, system: str) -> None:
-        """A cell was there already."""
+        """Count a cached cell."""
         self._left[system] -= 1
         self._cached += 1
 
     def finished(self, system: str, place: str, seconds: float, failed: bool) -> None:
-        """A cell was computed."""
+        """Count a computed cell and write the progress line."""
         self._left[system] -= 1
         self._failed += failed
         self._seconds[system].append(seconds)
@@ -66,7 +66,7 @@ class Progress:
         self.tick()
 
     def time_left(self) -> float | None:
-        """Seconds that the rest will take; None before anything is known."""
+        """Return the estimated remaining seconds; None before the first cell is finished."""
         counted = {system: of[self._starts[system] :] or of for system, of in self._seconds.items()}
         known = {system: sum(of) / len(of) for system, of in counted.items()}
         if not known:
@@ -75,15 +75,15 @@ class Progress:
         return sum(count * known.get(system, usual) for system, count in self._left.items()) / self._workers
 
     def tick(self) -> None:
-        """Print the state, if it is time to."""
+        """Write the progress line, unless the last one is recent."""
         if self._shown:
             self._tell(self.line())
 
     def line(self) -> str:
-        """The state in one line."""
+        """Return the progress line."""
         done = self._total - self._left.total()
         parts = [f"{done} of {self._total} cells"]
-        parts += [f"{self._cached} from the folder"] if self._cached else []
+        parts += [f"{self._cached} cached"] if self._cached else []
         parts += [f"{self._failed} failed"] if self._failed else []
         left = self.time_left()
         parts += [f"about {duration(left)} left"] if left is not None and self._left.total() else []
@@ -91,7 +91,7 @@ class Progress:
         return ", ".join(parts)
 
     def close(self, ended: bool) -> None:
-        """Clear the line; at the `ended` experiment, leave the sum."""
+        """Clear the line, or write a final one if the experiment has ended."""
         if self._shown and ended:
             self._place = ""
             self._tell(f"{self.line()}.", last=True)
@@ -100,7 +100,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time that people can read.
+    """Format a duration.
 
     >>> duration(3), duration(75), duration(7300)
     ('3 s', '1 min 15 s', '2 h 1 min')
@@ -115,10 +115,11 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class _Place:
-    """A fold while it is worked on: what judging needs of it, and its cells.
+    """A fold during the run: its test data for the evaluation, and its cells.
 
     Attributes:
-        slices: the slice of each test query, where slices were asked for.
+        missing: cells that are not computed yet, by key.
+        slices: slice of each test query, if requested.
     """
 
     number: int
@@ -135,7 +136,7 @@ class _Place:
 
 
 def run(experiment: Experiment, verbose: bool | None) -> Results:
-    """Run the cells of an experiment that are not in its folder yet, and judge all of them."""
+    """Run the cells of an experiment that are not cached, and evaluate all cells."""
     kept = experiment.cache_dir is not None
     folder = experiment.cache_dir or Path(tempfile.mkdtemp(prefix="toprank-experiment-"))
     results = None
@@ -147,13 +148,13 @@ def run(experiment: Experiment, verbose: bool | None) -> Results:
     finally:
         if not kept and results is None:
             shutil.rmtree(folder, ignore_errors=True)
-        elif not kept:  # scores live as long as the results that know them
+        elif not kept:  # keep the scores as long as the results exist
             weakref.finalize(results, shutil.rmtree, folder, True)
     return results
 
 
 class _Run:
-    """One run of an experiment over its folder."""
+    """One run of an experiment with its cell store."""
 
     def __init__(self, experiment: Experiment, store: CellStore, verbose: bool | None) -> None:
         self.experiment, self.store = experiment, store
@@ -162,7 +163,7 @@ class _Run:
         self.rule = described(experiment.selection_convention)
         n_folds = sum(len(dataset.fold_names) for dataset in experiment.datasets)
         planned = Counter({name: n_folds * len(seeds) for name, seeds in self.seeds.items()})
-        # Shares of the cores depend on what is asked for, never on what happens to be finished already.
+        # Threads per worker depend on the experiment only, not on which cells are cached.
         self.workers = min(experiment.threads, planned.total())
         self.threads = experiment.threads // self.workers
         self.progress = Progress(planned, self.workers, verbose)
@@ -179,16 +180,16 @@ class _Run:
             self._compute()
             ended = True
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(self._farewell()) from None
+            raise KeyboardInterrupt(self._interrupt_message()) from None
         finally:
             self.progress.close(ended)
             scratch.cleanup()
-        return self._judged()
+        return self._evaluate()
 
     # ---- computing ----
 
     def _compute(self) -> None:
-        """Fold by fold; a fold is read when its turn comes, and not kept."""
+        """Compute fold by fold; each fold is read when needed and released afterwards."""
         seen: set[str] = set()
         places = (
             (dataset, number) for dataset in self.experiment.datasets for number in range(len(dataset.fold_names))
@@ -196,7 +197,7 @@ class _Run:
         tasks = (task for dataset, number in places for task in self._tasks_of(dataset, number, seen))
         tick, here = self.progress.tick, self.workers == 1
         tick()
-        finished = compute_here(tasks, tick) if here else compute_apart(tasks, self.workers, self.scratch, tick)
+        finished = compute_here(tasks, tick) if here else compute_in_workers(tasks, self.workers, self.scratch, tick)
         with closing(finished):
             for task, outcome in finished:
                 self._note(task, outcome)
@@ -212,15 +213,15 @@ class _Run:
             shutil.rmtree(self._copies(place), ignore_errors=True)
 
     def _place(self, dataset: Dataset, fold: Fold, seen: set[str]) -> _Place:
-        """Look up every cell of a fold; two names for one thing make one cell."""
+        """Look up every cell of a fold; identical systems with different names share one cell."""
         prints = {name: part.fingerprint for name, part in fold.parts.items()}
-        judged = fold.test.without_features().replace(source_rows=None)  # what judging needs, in no more memory
+        judged = fold.test.without_features().replace(source_rows=None)  # the evaluation needs no features
         place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged)
         self.store.write_test(prints["test"], place.test)
         experiment = self.experiment
         chosen_by = (
             None if experiment.selection_metric is None else str(parse(experiment.selection_metric))
-        )  # under any spelling
+        )  # canonical spelling
         for entry in experiment.entries:
             for seed in self.seeds[entry.name]:
                 rules = (None, None) if entry.system is None else (chosen_by, self.rule)
@@ -232,17 +233,17 @@ class _Run:
                     place.missing[key] = entry, seed
                 seen.add(key)
         if experiment.slice_by is not None:
-            Sliceable.from_data(place.test).column(experiment.slice_by)  # refused before anything is computed
-        self._refuse_unjudgeable(place)
+            Sliceable.from_data(place.test).column(experiment.slice_by)  # raises before any computation
+        self._check_evaluable(place)
         return place
 
-    def _refuse_unjudgeable(self, place: _Place) -> None:
-        """Compute nothing that no convention could judge; one that applies is enough, and the others are told later."""
+    def _check_evaluable(self, place: _Place) -> None:
+        """Fail all cells of a fold to which no convention applies; inapplicable conventions are reported later."""
         values, reasons = self._evaluated(place, np.zeros(place.test.n_documents))
         if values:
             return
         why = join_parts(
-            "Nothing can be judged here, since no convention that was asked for applies.",
+            "This fold cannot be evaluated, because none of the conventions applies.",
             *(join_parts(f"{name}:", problem) for name, problem in reasons.items()),
         )
         for key, (entry, _) in place.missing.items():
@@ -251,7 +252,7 @@ class _Run:
         place.missing.clear()
 
     def _tasks_of(self, dataset: Dataset, number: int, seen: set[str]) -> list[Task]:
-        """The tasks of one fold; where other processes compute them, the fold is not held in memory here."""
+        """Return the tasks of one fold; for worker processes, the fold is written to disk instead of kept in memory."""
         fold = dataset.folds[number]
         place = self._place(dataset, fold, seen)
         self.places.append(place)
@@ -273,16 +274,16 @@ class _Run:
     def _copies(self, place: _Place) -> Path:
         return self.scratch / str(place.number)
 
-    def _farewell(self) -> str:
+    def _interrupt_message(self) -> str:
         state = f"Stopped: {self.progress.line()}."
         if self.experiment.cache_dir is None:
-            return f"{state} Nothing was kept, since no folder was given; with one, the same run goes on from there."
-        return f"{state} Finished cells are in {self.experiment.cache_dir}; the same run there goes on from them."
+            return f"{state} Nothing was kept. Run with cache_dir= to be able to resume."
+        return f"{state} Finished cells are in {self.experiment.cache_dir}. Run the same experiment again to resume."
 
-    # ---- judging ----
+    # ---- evaluation ----
 
-    def _judged(self) -> Results:
-        """Now, and only now, the scores of the systems meet the test labels."""
+    def _evaluate(self) -> Results:
+        """Evaluate all cells; test labels are used only here."""
         cells, failures, blocks, notes = list[Cell](), list[Failure](), list[ResultBlock](), dict[str, None]()
         slices = self._slices(notes)
         for place in self.places:
@@ -293,7 +294,7 @@ class _Run:
                     continue
                 record = self.store.read(key, False)
                 if record is None:
-                    raise DataError(f"The cell {key} has vanished from {self.store.folder}; run the experiment again.")
+                    raise DataError(f"The cell {key} is missing from {self.store.folder}. Run the experiment again.")
                 cells.append(Cell.from_dict(record | where | {"fingerprints": place.facts["fingerprints"]}))
                 blocks += self._blocks(place, where, self.store.scores(key), notes)
         datasets = {
@@ -311,7 +312,7 @@ class _Run:
         return Results(table_of(blocks), cells, failures, provenance, self.store.folder)
 
     def _slices(self, notes: dict[str, None]) -> dict[str, dict[str, Any]]:
-        """Dataset → its slices, found over the queries of all its folds; each fold is told its own."""
+        """Return dataset → slices over the queries of all its folds, and set the slices of each fold."""
         by_dataset: dict[str, dict[str, Any]] = {}
         for dataset in self.experiment.datasets if self.experiment.slice_by is not None else ():
             places = [place for place in self.places if place.dataset == dataset.name]
@@ -338,7 +339,7 @@ class _Run:
         evaluations, reasons = self._evaluated(place, scores)
         notes.update({f"{name} does not apply to {place.dataset}: {why}": None for name, why in reasons.items()})
         for name, evaluation in evaluations.items():
-            # Rules for unjudged documents may drop queries.
+            # Rules for unjudged documents may have dropped queries.
             rows = [number[str(qid)] for qid in evaluation.qids.tolist()]
             for metric, measure in self.experiment.measures.items():
                 whole = np.full(len(qids), np.nan)
@@ -347,7 +348,7 @@ class _Run:
                 yield ResultBlock(**where, convention=name, metric=metric, **about, values=whole)
 
     def _evaluated(self, place: _Place, scores: FloatArray) -> tuple[dict[str, Evaluation], dict[str, str]]:
-        """The fold's test data under every convention that applies to them, and the reason where one does not."""
+        """Evaluate a fold under every convention; return the evaluations, and the reasons for inapplicable ones."""
         evaluations: dict[str, Evaluation] = {}
         reasons: dict[str, str] = {}
         measures, threads = list(self.experiment.measures.values()), self.experiment.threads

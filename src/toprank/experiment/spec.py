@@ -1,4 +1,4 @@
-"""`Experiment`: datasets as folds and systems as entries, checked before anything is computed."""
+"""Specification of an experiment: datasets and systems, validated before any computation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toprank import losses
 from toprank.compute import available_threads
 from toprank.data.folds import Fold
 from toprank.errors import DataError, FileError, UnknownNameError, count_of
-from toprank.experiment.datasets import read_datasets, refuse_twins
+from toprank.experiment.datasets import check_unique_names, read_datasets
 from toprank.experiment.provenance import described
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse, parse_all
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Chosen(NamedTuple):
-    """A fitted ranker and how it was chosen."""
+    """A fitted ranker with its selected hyper-parameters and the candidates."""
 
     ranker: Ranker
     options: dict[str, Any]
@@ -41,10 +41,10 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A system by name with options to fix, searched over its grid; or an unfitted ranker, fitted as it is.
+    """A named system with fixed options, searched over its grid; or an unfitted ranker, fitted unchanged.
 
     Attributes:
-        automatic: whether the ranker is `auto`, asked for by its name.
+        automatic: True if the entry was given as "auto".
     """
 
     name: str
@@ -53,16 +53,16 @@ class Entry:
     ranker: Ranker | None = None
     automatic: bool = False
 
-    def judged_by(self, metric: str | None, convention: str | Convention) -> Entry:
-        """`auto` by its name chooses by the metric that the experiment chooses by; others are as they are."""
+    def with_selection_rule(self, metric: str | None, convention: str | Convention) -> Entry:
+        """Return the entry; "auto" selects by the selection metric of the experiment."""
         if not self.automatic:
             return self
         own = {} if metric is None else {"metric": metric}
-        usual = {"verbose": False, "convention": _called(convention), **own}
+        usual = {"verbose": False, "convention": _name_or_convention(convention), **own}
         return replace(self, ranker=AutoRanker(**{**usual, **self.options}))
 
     def unfitted(self) -> Any:
-        """The ranker before any choice."""
+        """Return the unfitted ranker, before model selection."""
         if self.system is None:
             return self.ranker
         return self.system.make(**self._own_options())
@@ -72,14 +72,14 @@ class Entry:
 
     @property
     def random(self) -> bool:
-        """Whether a seed makes a difference: the ranker or its loss draws something, and the seed is not fixed."""
+        """True if the ranker or its loss uses randomness and the seed is not fixed."""
         parameters = self.unfitted().get_params(deep=False)
         if "seed" in self.options:
             return False
-        return "seed" in parameters or _draws(_loss(parameters))
+        return "seed" in parameters or _is_random(_loss(parameters))
 
     def seeds(self, asked: tuple[int, ...] | None) -> tuple[int | None, ...]:
-        """The seeds of its cells: those asked for, else its own; one cell without a seed where nothing is random."""
+        """Return the seeds of the cells: the requested ones, or its own; (None,) for deterministic systems."""
         if not self.random:
             return (None,)
         if asked is not None:
@@ -90,14 +90,14 @@ class Entry:
 
     @property
     def portable(self) -> bool:
-        """Whether another process can rebuild it: not what is defined in a script or a notebook."""
+        """True if another process can unpickle the entry; classes defined in a script or notebook cannot be."""
         try:
             return b"__main__" not in pickle.dumps(self)
-        except Exception:  # noqa: BLE001 - pickling fails in as many ways as there are objects
+        except Exception:  # noqa: BLE001 - pickling can raise any exception
             return False
 
     def describe(self) -> Any:
-        """What the fitted ranker depends on, in plain terms; names and sources of the literature are not part of it."""
+        """Return everything that the fitted ranker depends on, as plain values, without names and citations."""
         if self.system is None:
             return described(self.ranker)
         system, options = self.system, self.system.plain_options(self._own_options())
@@ -106,7 +106,7 @@ class Entry:
             "loss": system.loss,
             "options": described({**system.options, **options}),
             "fixed": sorted(options),
-            # As pairs: of two equally good candidates the first wins, so the order counts.
+            # Pairs keep the order, which matters: the first of two equally good candidates is selected.
             "grid": [[name, described(tuple(values))] for name, values in system.grid.items()],
             "refine": list(system.refine),
             "metric": system.metric,
@@ -116,13 +116,18 @@ class Entry:
     def choose(
         self, fold: Fold, metric: str | None, convention: str | Convention, seed: int | None, threads: int
     ) -> Chosen:
-        """Fit on training, choose on validation data; a given ranker goes by its own metric and convention."""
+        """Fit on training data and select on validation data; a given ranker uses its own metric and convention."""
         if self.system is None:
             return self._fit(fold, seed, threads)
         options = self._own_options()
         if seed is not None:
             options["seed"] = seed
-        rest: dict[str, Any] = {"metric": metric, "convention": _called(convention), "threads": threads, **options}
+        rest: dict[str, Any] = {
+            "metric": metric,
+            "convention": _name_or_convention(convention),
+            "threads": threads,
+            **options,
+        }
         choice = grid_search(self.system, fold.train, fold.valid, **rest)
         rules = Convention.from_name(convention).name
         return Chosen(choice.ranker, choice.options, choice.metric, rules, choice.value, _candidates(choice))
@@ -150,17 +155,17 @@ class Entry:
         return Chosen(ranker, options, judged, getattr(rules, "name", str(rules)), value, path)
 
 
-def _called(convention: str | Convention) -> Any:
-    """By its name where that tells all: a ranker with a convention of one's own inside cannot be saved."""
+def _name_or_convention(convention: str | Convention) -> Any:
+    """Return the name of a built-in convention, which keeps the ranker savable, or the custom convention itself."""
     rules = Convention.from_name(convention)
     return rules.name if CONVENTIONS.get(rules.name) == rules else rules
 
 
-_UNTOLD = ("number", "name", "options", "value", "state", "seconds", "remark")
+_SEARCH_FIELDS = ("number", "name", "options", "value", "state", "seconds", "remark")
 
 
 def _candidates(choice: SelectionResult) -> list[dict[str, Any]]:
-    """A row for each trial that was judged: its hyper-parameters, or the candidate, and `valid`, the metric."""
+    """Return one row per evaluated trial: its hyper-parameters or the candidate, and `valid`, the metric value."""
     judged = [row for row in choice.trials if row["value"] is not None]
     several = len({row["name"] for row in judged}) > 1
     return [
@@ -168,14 +173,14 @@ def _candidates(choice: SelectionResult) -> list[dict[str, Any]]:
             **({"candidate": row["name"]} if several else {}),
             **row["options"],
             "valid": row["value"],
-            **{name: value for name, value in row.items() if name not in _UNTOLD},
+            **{name: value for name, value in row.items() if name not in _SEARCH_FIELDS},
         }
         for row in judged
     ]
 
 
 def entries_of(systems: Any) -> tuple[Entry, ...]:
-    """The systems that were asked for, by distinct names."""
+    """Return the entries of an experiment; raise an error for duplicate names."""
     if isinstance(systems, str | System):
         systems = [systems]
     if isinstance(systems, Mapping):
@@ -183,12 +188,12 @@ def entries_of(systems: Any) -> tuple[Entry, ...]:
     elif isinstance(systems, Iterable):
         entries = [_entry(None, what) for what in systems]
     else:
-        raise DataError(f"systems must be names, or a mapping from names to systems, not {systems!r}.")
+        raise DataError(f"systems is {systems!r}, but must be names, or a mapping from names to systems.")
     if not entries:
-        raise DataError("There is no system to run; name at least one, such as 'LambdaMART'.")
-    refuse_twins("systems", entries)
+        raise DataError("systems is empty. Name at least one system, such as 'LambdaMART'.")
+    check_unique_names("systems", entries)
     for entry in entries:
-        entry.random  # noqa: B018 - unknown options are refused here, before any work
+        entry.random  # noqa: B018 - raises for unknown options before any computation
         _check_penalty(entry)
     return tuple(entries)
 
@@ -210,63 +215,66 @@ def _entry(name: str | None, what: Any) -> Entry:
                 if option not in known:
                     raise UnknownNameError("option of auto", str(option), known)
         elif inner.system is None:
-            raise DataError(f"{inner.name}: options go with the name of a system; give a ranker its options itself.")
+            raise DataError(
+                f"{inner.name}: options are accepted only for named systems. Set the parameters of a ranker directly."
+            )
         return replace(inner, options=dict(what[1]))
     if all(hasattr(what, method) for method in ("fit", "predict", "get_params")) and not isinstance(what, type):
         return Entry(name or str(getattr(what, "called", type(what).__name__)), ranker=what)
     raise DataError(
-        f"{what!r} is not a system: give a name, a System, a pair (name, options), or an unfitted ranker such as "
+        f"{what!r} is not a system. Give a name, a System, a pair (name, options), or an unfitted ranker such as "
         "LinearRanker(l2=0.1)."
     )
 
 
 def _check_penalty(entry: Entry) -> None:
-    """A penalty may be one number or several, which `System.make` leaves to the fit; text is neither."""
+    """Check that the penalty is one number or several; `System.make` does not check it."""
     given = entry.options.get("l2", 0.0)
     several = given if isinstance(given, list | tuple) else [given]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in several):
-        raise DataError(f"{entry.name}: l2 must be a number, or several, not {given!r}.")
+        raise DataError(f"{entry.name}: l2 is {given!r}, but must be a number or a list of numbers.")
 
 
 def _loss(parameters: Mapping[str, Any]) -> Any:
-    """The loss of a ranker, where it is one of ours."""
+    """Return the loss of a ranker; names of built-in losses are resolved."""
     loss = parameters.get("loss")
     return losses.make(loss) if isinstance(loss, str) and loss in losses.names() else loss
 
 
-def _draws(loss: Any) -> bool:
-    """Whether a loss is random: it has a seed, and is not told to do without."""
+def _is_random(loss: Any) -> bool:
+    """Return whether a loss uses randomness: it has a seed and no option disables it."""
     if not hasattr(loss, "seed"):
         return False
     return getattr(loss, "ties", "random") == "random" and getattr(loss, "gamma", "uniform") == "uniform"
 
 
 class Experiment:
-    """Datasets × systems × folds × seeds: hyper-parameters chosen on validation data, test data judged once.
+    """Experiment over datasets × systems × folds × seeds.
+
+    Hyper-parameters are selected on validation data, and test data are evaluated once, at the end.
 
     Args:
-        datasets: a folder with LETOR folds, a data file or a `RankingData` (divided by query into `n_folds` parts:
-            one to test, one to choose on, the rest to train), a list of `Fold`, or a mapping from names to these.
-        systems: names, or a mapping from names to a name, a `System`, a pair (name, options to fix), or an unfitted
-            ranker. Systems search their grid; a ranker is fitted as it is, with `valid=` the validation data.
-            ``"auto"`` is an `AutoRanker`, which chooses anew in each fold; ``("auto", {"time_budget":
+        datasets: a folder with LETOR folds, a data file or a `RankingData` (split by query into `n_folds` parts: one
+            for test, one for validation, the rest for training), a list of `Fold`, or a mapping from names to these.
+        systems: names, or a mapping from names to a name, a `System`, a pair (name, fixed options), or an unfitted
+            ranker. Systems search their grid; a ranker is fitted unchanged, with the validation data as `valid`.
+            ``"auto"`` is an `AutoRanker`, which selects separately in each fold; ``("auto", {"time_budget":
             60.0})`` gives it less time.
-        metrics: what to report on the test data.
-        conventions: the rules to report them under; one or several.
-        seeds: seeds for the systems that draw anything, given rankers included; the others are computed once. None:
-            each has its own (0 for a system by name), once.
-        cache_dir: folder for finished cells; another run with it computes only missing cells. None: nothing is kept.
-        selection_metric: metric to choose the hyper-parameters of systems by; None: each system's own. Given rankers
-            keep their own metric and convention.
-        selection_convention: the rules of that metric: a name or a `Convention`.
-        baseline: the system that tables compare the others with; None: the best by the first metric.
-        slice_by: also compare in slices of the test queries: a column that the data carry along (``"device"``),
-            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, as for `toprank.compare`; of a table
-            that is read here the column is carried.
-        n_folds: number of parts, where data are divided here.
-        split_seed: decides that division.
-        save_models: keep the fitted rankers too, for `Results.ranker`.
-        threads: cores to use; results do not depend on it.
+        metrics: metrics on the test data.
+        conventions: evaluation conventions of these metrics; one or several.
+        seeds: seeds for systems and rankers that use randomness; the others are computed once. Default: one run with
+            the seed of the ranker (0 for named systems).
+        cache_dir: folder for finished cells; a later run computes only the missing ones. Default: cells are not kept.
+        selection_metric: metric for the selection of hyper-parameters. Default: the metric of each system. Given
+            rankers keep their own metric and convention.
+        selection_convention: convention of that metric: a name or a `Convention`. Default "standard".
+        baseline: system that tables compare the others with. Default: the best by the first metric.
+        slice_by: also compare in slices of the test queries: a metadata column (``"device"``), ``"head:COLUMN"`` or
+            ``"head:documents"`` for head and tail queries, as for `toprank.compare`. Tables are read with this column.
+        n_folds: number of parts into which unsplit data are divided. Default 5.
+        split_seed: seed of that split.
+        save_models: also keep the fitted rankers, for `Results.ranker`.
+        threads: number of threads; results do not depend on it.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, seed=0)
@@ -293,7 +301,9 @@ class Experiment:
         save_models: bool = False,
         threads: int | None = None,
     ) -> None:
-        self.entries = tuple(entry.judged_by(selection_metric, selection_convention) for entry in entries_of(systems))
+        self.entries = tuple(
+            entry.with_selection_rule(selection_metric, selection_convention) for entry in entries_of(systems)
+        )
         self.measures = parse_all(metrics)
         self.conventions = _conventions(conventions)
         self.seeds = None if seeds is None else _seeds(seeds)
@@ -306,26 +316,25 @@ class Experiment:
             raise UnknownNameError("system in this experiment", baseline, names)
         self.baseline = baseline
         if slice_by is not None and (not isinstance(slice_by, str) or not slice_by):
-            raise DataError(f"slice_by must be the name of a column that the data carry, not {slice_by!r}.")
+            raise DataError(f"slice_by is {slice_by!r}, but must be the name of a metadata column.")
         self.slice_by = slice_by
         self.n_folds, self.split_seed, self.save_models = n_folds, split_seed, save_models
         self.threads = available_threads(threads)
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
         if self.cache_dir is not None and self.cache_dir.exists() and not self.cache_dir.is_dir():
-            raise FileError(f"{self.cache_dir} is a file; the results of an experiment need a folder.")
+            raise FileError(f"cache_dir {self.cache_dir} is a file. Give a folder.")
         self.datasets = read_datasets(datasets, n_folds, split_seed, slice_by)
 
     def run(self, verbose: bool | None = None) -> Results:
-        """Compute what is not in the folder yet, and evaluate everything.
+        """Compute the cells that are not cached yet, and evaluate all cells.
+
+        A system that fails on a fold is reported in `Results.failures`; the others continue.
 
         Args:
-            verbose: tell on standard error what is done and how long the rest will take; None: where a person watches,
-                on a terminal or in a notebook.
+            verbose: report progress and the remaining time on standard error. Default: on terminals and in notebooks.
 
         Raises:
-            KeyboardInterrupt: on Ctrl-C, with a sentence on how to go on; finished cells stay in the folder.
-
-        A system that fails on a fold is told in `Results.failures`, and the others go on.
+            KeyboardInterrupt: on Ctrl-C, with instructions for resuming; finished cells stay in `cache_dir`.
         """
         from toprank.experiment.running import run
 
@@ -337,10 +346,10 @@ class Experiment:
 
 
 def _convention(given: str | Convention) -> Convention:
-    """By name or as it is; tables and reports name a convention, so one of one's own needs a name of its own."""
+    """Return a convention; a custom one needs a distinct name, since tables and reports show it."""
     convention = Convention.from_name(given)
     if CONVENTIONS.get(convention.name, convention) != convention:
-        raise DataError(f"There is another convention called '{convention.name}'; give yours a name of its own.")
+        raise DataError(f"'{convention.name}' is the name of a built-in convention. Give your convention another name.")
     return convention
 
 
@@ -350,17 +359,19 @@ def _conventions(given: Any) -> dict[str, Convention]:
     conventions: dict[str, Convention] = {}
     for convention in map(_convention, given):
         if convention.name in conventions:
-            raise DataError(f"Two conventions are called '{convention.name}'; give each once, and each its own name.")
+            raise DataError(
+                f"Two conventions are called '{convention.name}'. Give each convention once, with a distinct name."
+            )
         conventions[convention.name] = convention
     if not conventions:
-        raise DataError("No convention is named; ask for at least one, for example 'standard'.")
+        raise DataError("conventions is empty. Name at least one, for example 'standard'.")
     return conventions
 
 
 def _seeds(given: Iterable[int] | int) -> tuple[int, ...]:
     seeds = (given,) if isinstance(given, int) else tuple(given)
     if not seeds or not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds):
-        raise DataError(f"seeds must be one or more whole numbers of 0 or more, not {given!r}.")
+        raise DataError(f"seeds is {given!r}, but must be one or more non-negative integers.")
     if len(set(seeds)) < len(seeds):
-        raise DataError(f"A seed is given twice: {', '.join(map(str, seeds))}.")
+        raise DataError(f"seeds contains duplicates: {', '.join(map(str, seeds))}.")
     return seeds

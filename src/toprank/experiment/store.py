@@ -1,12 +1,12 @@
-"""Finished cells on disk. A cell is written at once and as a whole, so a killed run loses only what was in work.
+"""Storage of finished cells. Cells are written atomically, so an interrupted run loses only unfinished cells.
 
-cells/KEY.json       how it was chosen and fitted; written last: where it is, the cell is finished
-cells/KEY.npy        scores of the test documents, float64, in the order of the fold's data, grouped
-cells/KEY.relevance.npy    P(grade ≥ 1) of the test documents, where the ranker gives probabilities
-cells/KEY.toprank    the fitted ranker, where models are kept
+cells/KEY.json       selection and fit; written last, so its presence marks the cell as finished
+cells/KEY.npy        scores of the test documents, float64, in the order of the grouped data of the fold
+cells/KEY.relevance.npy    P(grade ≥ 1) of the test documents, if the ranker has probabilities
+cells/KEY.toprank    the fitted ranker, if models are saved
 tests/PRINT.toprank-data   test labels, queries and ids (no features) of the fold with that fingerprint
-results.parquet      the per-query results of the last run
-results-KEY.parquet  those of the last run of each experiment, whatever else was run in the folder
+results.parquet      per-query results of the last run
+results-KEY.parquet  per-query results of the last run of each experiment that shares the folder
 """
 
 from __future__ import annotations
@@ -31,28 +31,27 @@ from toprank.rankers.base import Ranker
 
 @dataclass(frozen=True)
 class Cell:
-    """A finished cell: how the system was chosen and fitted. Its test scores: `Results.scores`.
+    """A finished cell: selection and fit of a system. `Results.scores` returns its test scores.
 
     Attributes:
-        dataset, fold, system: Their names in this experiment.
-        seed: The seed; None where nothing about the system is random, so that one cell serves all seeds.
-        key: Hash of everything that the scores depend on; the name of the cell's files.
-        fingerprints: Of the "train", "valid" and "test" data.
-        options: The hyper-parameters that validation chose.
-        metric: What they were chosen by, on the validation data; None where the ranker does not tell.
-        convention: The rules of that metric.
-        valid: The value reached there.
-        seconds: Time for choosing, fitting and predicting.
-        message: How the solver or the boosting ended, in words.
-        warnings: What was warned of on the way, each sentence once.
+        dataset, fold, system: Names in this experiment.
+        seed: The seed; None for deterministic systems, which have one cell for all seeds.
+        key: Hash of everything that the scores depend on; the base name of the cell files.
+        fingerprints: Fingerprints of the "train", "valid" and "test" data.
+        options: Selected hyper-parameters.
+        metric: Selection metric on the validation data; None if unknown.
+        convention: Convention of that metric.
+        valid: Value of that metric.
+        seconds: Time for selection, fit and prediction.
+        message: Termination message of the solver or of boosting.
+        warnings: Distinct warnings.
         candidates: One row per candidate: its hyper-parameters and "valid".
-        history: Learning curves, for rankers that record them: name → value after each round.
-        importances: Share of each feature, for rankers that tell.
-        weights: Weight of each feature, with its sign, for linear rankers.
-        meaning: What such a weight is, in words.
-        feature_names: Names of the features that importances and weights belong to, features of texts included; empty
-            if the features have no names.
-        versions: Of toprank and of the packages that computed the cell.
+        history: Learning curves of rankers that record them: name → value after each round.
+        importances: Relative importance of each feature, if the ranker provides it.
+        weights: Signed weight of each feature, for linear rankers.
+        meaning: Description of these weights.
+        feature_names: Names of the features of `importances` and `weights`, including text features; empty if unnamed.
+        versions: Versions of toprank and of the numerical packages.
     """
 
     dataset: str
@@ -77,13 +76,13 @@ class Cell:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold."""
+        """Return the cell as plain values for JSON."""
         values: dict[str, Any] = to_json(asdict(self), repr)
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """The cell that `to_dict` wrote down; what it does not know is passed over."""
+        """Create a cell from the output of `to_dict`; unknown keys are ignored."""
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name in known}
         for name in ("warnings", "candidates", "importances", "weights", "feature_names"):
@@ -93,7 +92,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that could not be computed, and why, in a sentence."""
+    """A cell that could not be computed, with the reason."""
 
     dataset: str
     fold: str
@@ -103,34 +102,34 @@ class Failure:
 
 
 class CellStore:
-    """The folder of an experiment."""
+    """Cache folder of an experiment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folders."""
+        """Create the folders."""
         for part in ("cells", "tests"):
             with os_errors(self.folder, "written"):
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
 
     @property
     def results(self) -> Path:
-        """Where the per-query results of the last run are."""
+        """Path of the per-query results of the last run."""
         return self.folder / "results.parquet"
 
     def results_of(self, key: str) -> Path:
-        """Where the results of one experiment are, until it is run again."""
+        """Return the path of the results of one experiment."""
         return self.folder / f"results-{key}.parquet"
 
     def model(self, key: str) -> Path:
-        """Where the fitted ranker of a cell is, if it is kept."""
+        """Return the path of the fitted ranker of a cell."""
         return self._file(key, ".toprank")
 
     def write(
         self, key: str, record: dict[str, Any], scores: FloatArray, relevance: FloatArray | None, ranker: Ranker | None
     ) -> None:
-        """Write a finished cell; None for `relevance`: no probabilities; for `ranker`: it is not kept."""
+        """Write a finished cell, with probabilities and ranker unless they are None."""
         if ranker is not None:
             record = record | {"model": self._keep(key, ranker)}
         columns = {
@@ -149,14 +148,14 @@ class CellStore:
     def _keep(self, key: str, ranker: Ranker) -> str:
         try:
             ranker.save(self.model(key))
-        except (ToprankError, AttributeError) as problem:  # a classifier inside, or a ranker of someone else
+        except (ToprankError, AttributeError) as problem:  # rankers that cannot be saved, such as third-party ones
             if isinstance(problem, FileError):
                 raise
             return f"not kept: {problem}"
         return "kept"
 
     def read(self, key: str, with_model: bool) -> dict[str, Any] | None:
-        """The record of a finished cell; None where it must be computed (again)."""
+        """Return the record of a finished cell; None if it must be computed (again)."""
         try:
             record: dict[str, Any] = json.loads(self._file(key, ".json").read_bytes())
             if with_model and "model" not in record:
@@ -171,35 +170,35 @@ class CellStore:
         return record if whole else None
 
     def scores(self, key: str) -> FloatArray:
-        """The test scores of a finished cell."""
+        """Return the test scores of a finished cell."""
         try:
             return _load(self._file(key, ".npy"))
         except (OSError, ValueError, EOFError):
             raise FileError(
-                f"The scores of this cell are not in {self.folder} any more; run the experiment again."
+                f"The scores of this cell are missing from {self.folder}. Please run the experiment again."
             ) from None
 
     def relevance(self, key: str) -> FloatArray | None:
-        """P(grade ≥ 1) of the test documents; None where the ranker gives no probabilities."""
+        """Return P(grade ≥ 1) of the test documents; None if the ranker has no probabilities."""
         try:
             return _load(self._file(key, ".relevance.npy"))
         except (OSError, ValueError, EOFError):
             return None
 
     def write_test(self, fingerprint: str, test: RankingData) -> None:
-        """Keep what judging needs of a test set, once."""
+        """Store the labels, queries and ids of a test set once."""
         path = self._test(fingerprint)
         if not path.exists():
             write_store(test, path)
 
     def test(self, fingerprint: str) -> RankingData:
-        """Labels, queries and ids of a test set, without features."""
+        """Return labels, queries and ids of a test set, without features."""
         try:
             kept = open_store(self._test(fingerprint))
-            return kept.replace(source_rows=None)  # two sources may make the same test data
+            return kept.replace(source_rows=None)  # different sources may yield the same test data
         except (FileError, FormatError):
             raise FileError(
-                f"The test labels of this fold are not in {self.folder} any more; run the experiment again."
+                f"The test labels of this fold are missing from {self.folder}. Please run the experiment again."
             ) from None
 
     def _file(self, key: str, suffix: str) -> Path:

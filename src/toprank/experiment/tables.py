@@ -1,8 +1,8 @@
 """Results as tables.
 
-The tidy one has a row for each query, system, seed, convention and metric, and is written to and read from Parquet.
-Those for a terminal, for Markdown and for LaTeX say which mean they show: of fold means, as in papers, or of the pooled
-queries, which the tests are about.
+The tidy table has a row for each query, system, seed, convention and metric, and is stored as Parquet. Tables for
+terminals, Markdown and LaTeX state whether they show the mean of fold means, as in papers, or the mean over pooled
+queries, which the tests refer to.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMNS = ("dataset", "fold", "qid", "documents", "relevant", "system", "seed",
 
 
 class ResultBlock(NamedTuple):
-    """Neighboring rows that differ only in their query."""
+    """Consecutive rows that differ only in the query."""
 
     dataset: str
     fold: str
@@ -50,12 +50,12 @@ class ResultBlock(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, str, str, str, int | None]:
-        """What the block is about: (dataset, convention, metric, system, fold, seed)."""
+        """Key of the block: (dataset, convention, metric, system, fold, seed)."""
         return self.dataset, self.convention, self.metric, self.system, self.fold, self.seed
 
 
 def table_of(blocks: Sequence[ResultBlock]) -> Any:
-    """The blocks as one Arrow table. A query that does not count under a metric has a null there."""
+    """Return the blocks as one Arrow table; values of queries that are left out are null."""
     import pyarrow as pa
 
     sizes = np.array([len(block.values) for block in blocks], dtype=np.int64)
@@ -91,10 +91,10 @@ def table_of(blocks: Sequence[ResultBlock]) -> Any:
 
 
 def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | None], FloatArray]:
-    """Values by `ResultBlock.place`, NaN for null; the queries of a fold in one order, that of their first rows.
+    """Return values by `ResultBlock.place`, with NaN for null; queries of a fold are in the order of their first rows.
 
     Raises:
-        DataError: where two blocks of a fold do not hold the same queries, so that they cannot be paired.
+        DataError: if two blocks of a fold have different queries and cannot be paired.
     """
     names = ("dataset", "convention", "metric", "system", "fold")
     coded = [_codes(table.column(name)) for name in names]
@@ -113,15 +113,15 @@ def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | Non
         words = [coded[i][1][code] for i, code in enumerate(place[:-1])]
         if not np.array_equal(expected.setdefault((words[0], words[4]), queries[rows]), queries[rows]):
             raise DataError(
-                f"{words[3]} on {words[0]} {words[4]} does not have a row for each query that another system, metric "
-                "or seed has there, so they cannot be paired; use the table as the experiment wrote it."
+                f"{words[3]} on {words[0]} {words[4]} lacks rows for queries that another system, metric or seed has. "
+                "Use the table as the experiment wrote it."
             )
         blocks[(*words, None if place[-1] < 0 else place[-1])] = values[rows].astype(np.float64)
     return blocks
 
 
 def pooled_queries(table: Any, dataset: str, folds: Sequence[str]) -> Any:
-    """One row for each query of a dataset, fold after fold, in the order of their values."""
+    """Return one row per query of a dataset, in the order of `Results.query_values`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -135,7 +135,7 @@ def pooled_queries(table: Any, dataset: str, folds: Sequence[str]) -> Any:
 
 
 def first_rows(table: Any) -> npt.NDArray[np.int64]:
-    """For each row, the first row about the same query of the same fold: one name and one order for the queries."""
+    """Return, for each row, the index of the first row with the same query and fold."""
     codes = np.column_stack([_codes(table.column(name))[0] for name in ("dataset", "fold", "qid")])
     _, first, query = np.unique(codes, axis=0, return_index=True, return_inverse=True)
     return first[query.reshape(-1)]
@@ -150,7 +150,7 @@ def _codes(column: Any) -> tuple[npt.NDArray[np.int64], list[str]]:
 
 
 def write_table(table: Any, provenance: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write the table with its provenance as Parquet, all or nothing."""
+    """Write the table with its provenance as Parquet, atomically."""
     import pyarrow.parquet as pq
 
     text = json.dumps({"format": _FORMAT, "format_version": _VERSION, **to_json(provenance, repr)}, ensure_ascii=False)
@@ -159,16 +159,16 @@ def write_table(table: Any, provenance: Mapping[str, Any], path: str | os.PathLi
 
 
 def read_table(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
-    """The table that `write_table` wrote, and its provenance."""
+    """Return a table written by `write_table`, and its provenance."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(path)
     except FileNotFoundError:
-        raise FileError(f"There is no file {os.fspath(path)}.") from None
+        raise FileError(f"File not found: {os.fspath(path)}.") from None
     except (OSError, pa.ArrowException) as problem:
-        raise FormatError(f"This is not a Parquet file that can be read ({problem}).", path=path) from None
+        raise FormatError(f"The file is not a readable Parquet file ({problem}).", path=path) from None
     try:
         provenance = json.loads((table.schema.metadata or {})[_METADATA])
         ours = provenance.pop("format") == _FORMAT and set(_COLUMNS) <= set(table.column_names)
@@ -176,21 +176,21 @@ def read_table(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
     except (KeyError, ValueError, TypeError):
         ours, version = False, 0
     if not ours:
-        raise FormatError("This Parquet file does not hold the results of an experiment.", path=path)
+        raise FormatError("This Parquet file does not contain the results of an experiment.", path=path)
     if version > _VERSION:
         raise FormatError(
-            f"These results have format {version}; this toprank reads formats up to {_VERSION}. Update toprank.",
+            f"The results have format {version}, but this version of toprank reads up to {_VERSION}. Update toprank.",
             path=path,
         )
     return table, provenance
 
 
 _DASH = "–"
-_DECIMALS = 4  # of LaTeX tables, as LETOR's papers print them
+_DECIMALS = 4  # of LaTeX tables, as in LETOR papers
 
 
 def dictionary(results: Results) -> dict[str, Any]:
-    """Plain values that JSON can hold."""
+    """Return the results as plain values for JSON."""
     datasets = {
         dataset: {
             **results.provenance["datasets"][dataset],
@@ -222,7 +222,7 @@ def _numbers(results: Results, dataset: str, convention: str) -> dict[str, Any]:
 
 
 def reference_of(results: Results, dataset: str, convention: str) -> str | None:
-    """The system that the others are compared with: the baseline, or the best by the first metric."""
+    """Return the system to compare the others with: the baseline, or the best by the first metric."""
     means = {name: value for name, value in results.pooled(None, convention, dataset).items() if not math.isnan(value)}
     baseline = results.provenance["baseline"]
     if baseline in means:
@@ -232,7 +232,7 @@ def reference_of(results: Results, dataset: str, convention: str) -> str | None:
 
 
 def comparison_of(results: Results, dataset: str, convention: str) -> Comparison | None:
-    """All systems against the reference; None where there are not two to compare, or a metric is never defined."""
+    """Compare all systems with the reference; None with fewer than two systems or an undefined metric."""
     reference = reference_of(results, dataset, convention)
     means = [results.pooled(metric, convention, dataset) for metric in results.metrics]
     if reference is None or len(means[0]) < 2 or any(math.isnan(value) for of in means for value in of.values()):
@@ -241,7 +241,7 @@ def comparison_of(results: Results, dataset: str, convention: str) -> Comparison
 
 
 def parts_of(results: Results) -> Sequence[Part]:
-    """What the results say: paragraphs and tables."""
+    """Return the paragraphs and tables of the results."""
     parts = [part for dataset in results.datasets for part in _dataset(results, dataset)]
     return [*parts, *results.inapplicable, *_warned(results)]
 
@@ -287,7 +287,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[Part]:
 
 
 def _in_slices(results: Results, dataset: str, convention: str) -> list[Part]:
-    """The means in slices, where there is nothing to compare."""
+    """Return the means in slices, for a single system."""
     slices = results.slices(dataset)
     if slices is None:
         return []
@@ -302,17 +302,17 @@ def _in_slices(results: Results, dataset: str, convention: str) -> list[Part]:
 
 
 def number_or_dash(value: float | None) -> str:
-    """A mean in a table; a dash where there is none."""
+    """Format a mean; a dash if it is unknown."""
     return _DASH if value is None or math.isnan(value) else number(value)
 
 
 def around(spread: float | None) -> str:
-    """What stands behind a mean over seeds: their standard deviation; nothing where there was one."""
+    """Format the standard deviation over seeds, or an empty string for a single seed."""
     return "" if spread is None or math.isnan(spread) else f" ± {number(spread)}"
 
 
 def _methods(compared: Comparison, seeds: int) -> str:
-    """How the marks and intervals were found."""
+    """Describe the tests and intervals."""
     correction = "uncorrected" if compared.correction == "none" else f"{compared.correction.capitalize()} over"
     systems, metrics = len(compared.systems) - 1, len(compared.metrics)
     family = f"{correction} {compared.tests} ({count_of(systems, 'system')} × {count_of(metrics, 'metric')})"
@@ -344,7 +344,7 @@ def _means_table(results: Results, dataset: str, convention: str, compared: Comp
 
 
 def _best(results: Results, metric: str, means: Mapping[str, float]) -> list[str]:
-    """The systems with the best mean, as it is printed."""
+    """Return the systems with the best mean, as printed."""
     sign = 1 if results.provenance["metrics"][metric]["higher_is_better"] else -1
     signed = {name: sign * round(value, _DECIMALS) for name, value in means.items() if not math.isnan(value)}
     return [name for name, value in signed.items() if value == max(signed.values())]

@@ -1,10 +1,9 @@
-"""Cells: choose on validation data, predict the test documents, write both down; here or in processes of their own.
+"""Computation of cells, in this process or in worker processes: select on validation data, predict test documents.
 
-Test labels do not come here: the test data of a `Task` have none, so no choice can depend on them.
+The test data of a `Task` have no labels, so that model selection cannot depend on them.
 
-loky starts processes afresh: a fork would inherit the threads of OpenMP in a state that they do not survive,
-and Python's own `spawn` would run the user's script a second time. Each process is a pool of its own, so that one that
-dies takes only its cell with it.
+Workers are started by loky: a fork would inherit OpenMP threads in a broken state, and `spawn` would run the user's
+script a second time. Each worker has its own pool, so that a crash affects only its own cell.
 """
 
 from __future__ import annotations
@@ -41,28 +40,28 @@ from toprank.rankers.base import Ranker
 
 
 def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
-    """What the numbers mean, and one for each feature; None where the ranker has no coefficients."""
+    """Return the meaning of the weights and one weight per feature; None if the ranker has no coefficients."""
     coef = getattr(ranker, "coef_", None)
     spread = getattr(getattr(ranker, "standardization_", None), "spread", None)
     if coef is not None and np.ndim(coef) == 1:
         scale = np.ones(len(coef)) if spread is None else spread
         return "Weight of a standard deviation", np.asarray(coef * scale, dtype=np.float64)
-    if coef is not None and np.ndim(coef) == 2:  # P(grade | x): one row per grade, or one row before thresholds
+    if coef is not None and np.ndim(coef) == 2:  # P(grade | x): one row per grade, or a single row with thresholds
         rows = np.asarray(coef, dtype=np.float64)
         slope = rows[0] if len(rows) == 1 else rows[-1] - rows[0]
         return "Log-odds, highest against lowest grade, of a standard deviation", slope
     return None
 
 
-_MOST_WARNINGS = 20  # sentences that a cell keeps: one that warns in every round must not swell its file
+_MAX_WARNINGS = 20  # per cell: a warning in every round must not inflate the file
 
 
 @dataclass(frozen=True)
 class Task:
-    """A cell to compute: everything that is needed, for this process or another.
+    """A cell to compute, in this process or a worker.
 
     Attributes:
-        data: the fold with its test labels taken out, or the folder with copies of its parts.
+        data: the fold without test labels, or the folder with copies of its parts.
     """
 
     key: str
@@ -77,28 +76,28 @@ class Task:
 
 
 class Outcome(NamedTuple):
-    """What became of a task."""
+    """Outcome of a task: the time, and the error if it failed."""
 
     seconds: float
     error: str | None
 
 
 def blind(fold: Fold) -> Fold:
-    """The fold without test labels."""
+    """Return the fold without test labels."""
     return replace(fold, test=fold.test.replace(labels=np.full(fold.test.n_documents, np.nan)))
 
 
 def write_copies(fold: Fold, folder: Path) -> None:
-    """The fold as stored copies, which other processes map into memory instead of each holding its own."""
+    """Write the fold as stored copies, which workers memory-map instead of loading."""
     folder.mkdir()
     for name, data in fold.parts.items():
         write_store(data, folder / f"{name}{SUFFIX}")
 
 
 def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
-    """Compute a cell and write it to its folder; what goes wrong with the system is told, not raised.
+    """Compute a cell and store it; errors of the system are returned, not raised.
 
-    Ctrl-C, which solvers answer with the best so far, leaves no result.
+    An interrupted cell is not stored, although solvers return their best solution on Ctrl-C.
     """
     start = time.perf_counter()
     try:
@@ -114,8 +113,8 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
     except ToprankError as problem:
         return Outcome(time.perf_counter() - start, problem.args[0])
     except MemoryError:
-        return Outcome(time.perf_counter() - start, "There was not enough memory for this.")
-    except Exception as problem:  # noqa: BLE001 - one system's trouble must not end the others
+        return Outcome(time.perf_counter() - start, "Out of memory.")
+    except Exception as problem:  # noqa: BLE001 - an error in one system must not stop the others
         return Outcome(time.perf_counter() - start, f"{type(problem).__name__}: {problem}")
     if interrupts is not None and interrupts.happened:
         raise KeyboardInterrupt
@@ -128,7 +127,7 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
 def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> dict[str, Any]:
     ranker = chosen.ranker
     solution = getattr(ranker, "solution_", None)
-    # A cell keeps a number for each feature; weights of the levels of categories differ between folds.
+    # Cells store one number per feature; weights of categorical levels differ between folds.
     meaning, weights = ("", []) if getattr(ranker, "columns_", None) is not None else signed_weights(ranker) or ("", [])
     return {
         "key": task.key,
@@ -138,7 +137,7 @@ def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> di
         "valid": chosen.valid,
         "seconds": seconds,
         "message": getattr(solution, "message", None) or getattr(ranker, "stopped_", "") or "",
-        "warnings": list(dict.fromkeys(warned))[:_MOST_WARNINGS],
+        "warnings": list(dict.fromkeys(warned))[:_MAX_WARNINGS],
         "candidates": chosen.candidates,
         "history": getattr(ranker, "history_", {}) or {},
         "importances": _importances(ranker),
@@ -152,16 +151,16 @@ def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> di
 def _importances(ranker: Ranker) -> list[float]:
     try:
         return [float(share) for share in ranker.feature_importances_]
-    except (AttributeError, TypeError, ValueError):  # not every ranker can tell
+    except (AttributeError, TypeError, ValueError):  # not every ranker has importances
         return []
 
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_TICK = 0.5  # seconds between looks at the clock, and the longest that a worker outlives who asked
+_POLL_SECONDS = 0.5  # interval between progress updates, and until a worker notices that its parent has exited
 
 
 def compute_here(tasks: Iterable[Task], tick: Callable[[], None]) -> Generator[tuple[Task, Outcome], None, None]:
-    """One task after another in this process."""
+    """Compute tasks one after another in this process."""
     for task in tasks:
         tick()
         with Interrupts() as interrupts, interrupts.interruptible():
@@ -171,12 +170,12 @@ def compute_here(tasks: Iterable[Task], tick: Callable[[], None]) -> Generator[t
         yield task, outcome
 
 
-def compute_apart(
+def compute_in_workers(
     tasks: Iterable[Task], workers: int, scratch: Path, tick: Callable[[], None]
 ) -> Generator[tuple[Task, Outcome], None, None]:
-    """Tasks in other processes, in the order in which they finish; those that cannot leave this process, here.
+    """Compute tasks in worker processes and yield them as they finish; tasks that cannot be pickled run here.
 
-    Only a few tasks are taken ahead, so that what comes later is not prepared long before its time.
+    Only a few tasks are prefetched, to limit the data on disk.
     """
     ahead = iter(tasks)
     crew = [_Worker(scratch) for _ in range(workers)]
@@ -193,7 +192,7 @@ def compute_apart(
                     busy[worker.begin(task)] = worker, task
             if not busy:
                 return
-            done, _ = wait(busy, timeout=_TICK, return_when=FIRST_COMPLETED)
+            done, _ = wait(busy, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
             tick()
             for future in done:
                 worker, task = busy.pop(future)
@@ -210,7 +209,7 @@ def compute_apart(
 
 
 class _Worker:
-    """A process that computes one cell after another; a new one takes the place of one that died."""
+    """A worker process, restarted after a crash."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -223,8 +222,8 @@ class _Worker:
             environment = dict.fromkeys(_THREAD_VARIABLES, str(task.threads))
             beginning = (os.getpid(), str(self._scratch))
             self._pool = ProcessPoolExecutor(1, initializer=_initialize, initargs=beginning, env=environment)
-        # As bytes: what cannot be rebuilt there is then said of this cell, not of the pool.
-        future: Future[Outcome] = self._pool.submit(_answer, pickle.dumps(task))
+        # Pass bytes, so that unpickling errors are reported for this cell instead of breaking the pool.
+        future: Future[Outcome] = self._pool.submit(_compute_packed, pickle.dumps(task))
         return future
 
     def outcome(self, future: Future[Outcome]) -> Outcome:
@@ -232,47 +231,47 @@ class _Worker:
             return future.result()
         except BrokenProcessPool as problem:
             self.end()
-            return Outcome(0.0, _epitaph(str(problem)))
+            return Outcome(0.0, _crash_message(str(problem)))
 
     def end(self) -> None:
-        """End the process, whatever it is doing."""
+        """Terminate the process."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, kill_workers=True)
             self._pool = None
 
 
-def _epitaph(message: str) -> str:
-    killed = re.search(r"\b(SIG[A-Z0-9]+)\(-\d+\)", message)  # how loky writes down what a process ended with
+def _crash_message(message: str) -> str:
+    killed = re.search(r"\b(SIG[A-Z0-9]+)\(-\d+\)", message)  # format of loky's exit codes
     if killed:
-        return f"The process that computed this was ended by {killed[1]}; perhaps there was not enough memory."
-    return f"The process that computed this ended without an answer; see its messages above. {message}"
+        return f"The worker process was killed by {killed[1]}, possibly because of insufficient memory."
+    return f"The worker process exited unexpectedly; see its messages above. {message}"
 
 
-# ---- in the other process ----
+# ---- in the worker ----
 
 
 def _initialize(parent: int, scratch: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked, who then ends us
-    os.dup2(2, 1)  # whatever a library prints must not mix with the output of a command
-    threading.Thread(target=_leave_with, args=(parent, scratch), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and terminates this process
+    os.dup2(2, 1)  # output of libraries must not mix with the output of a command
+    threading.Thread(target=_exit_with, args=(parent, scratch), daemon=True).start()
 
 
-def _leave_with(parent: int, scratch: str) -> None:
-    """When the one who asked is dead, nobody waits for an answer: end at once, even in the middle of a cell."""
+def _exit_with(parent: int, scratch: str) -> None:
+    """Exit as soon as the parent process has exited, even in the middle of a cell."""
     while os.getppid() == parent:
-        time.sleep(_TICK)
+        time.sleep(_POLL_SECONDS)
     shutil.rmtree(scratch, ignore_errors=True)  # the copies of data
     os._exit(0)
 
 
-def _answer(packed: bytes) -> Outcome:
+def _compute_packed(packed: bytes) -> Outcome:
     try:
         task = pickle.loads(packed)
-    except Exception as problem:  # noqa: BLE001 - importing someone's module may fail in any way
+    except Exception as problem:  # noqa: BLE001 - importing user code can raise any exception
         why = f"{type(problem).__name__}: {problem}"
-        remedy = "Put its class into a module that Python finds, or use threads=1."
-        return Outcome(0.0, f"Another process cannot rebuild this system ({why}). {remedy}")
+        remedy = "Define its class in an importable module, or use threads=1."
+        return Outcome(0.0, f"A worker process cannot unpickle this system ({why}). {remedy}")
     try:
         return compute(task)
-    except OSError as problem:  # the folder cannot be written: that concerns all cells
+    except OSError as problem:  # an unwritable folder affects all cells
         raise FileError(str(problem)) from None

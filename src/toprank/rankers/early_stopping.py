@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray, out_of_time
 from toprank.data.dataset import RankingData
-from toprank.display.progress import NOW_AND_THEN, ProgressLine, patience
+from toprank.display.progress import FILE_INTERVAL, ProgressLine, patience
 from toprank.errors import DataError
 from toprank.evaluation.scores import BoundMetric
 from toprank.metrics.measure import Measure
@@ -361,7 +361,7 @@ class TrainingProgress:
 
     def __init__(self, metric: str | Measure) -> None:
         self.metric = metric
-        self.tell = ProgressLine(1.0 if sys.stderr.isatty() else NOW_AND_THEN, after=patience())
+        self.tell = ProgressLine(1.0 if sys.stderr.isatty() else FILE_INTERVAL, after=patience())
 
     def __call__(self, now: Round | Epoch) -> None:
         """Write a line, unless the last one was written a moment ago."""

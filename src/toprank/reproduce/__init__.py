@@ -1,4 +1,4 @@
-"""Published tables: the paper's protocol on the real data, our numbers beside theirs, and which claims hold."""
+"""Reproduction of published tables: reruns of paper protocols, compared with the published figures and claims."""
 
 from toprank.lazy_imports import lazy_exports
 

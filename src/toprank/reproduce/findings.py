@@ -1,4 +1,4 @@
-"""What a rerun found: figures beside the published ones, cases counted, claims judged, under every convention."""
+"""Results of a reproduction: figures compared with published ones, counts of cases, and tested claims."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from toprank.significance import randomization_test, t_interval
 
 
 def published(name: str) -> dict[tuple[str, str], float]:
-    """(row, column) → figure of a published table."""
+    """Return (row, column) → figure of a published table."""
     return {place: float(figure) for place, figure in _printed(name).items()}
 
 
 def units(name: str) -> dict[tuple[str, str], float]:
-    """(row, column) → the unit of the figure's last decimal; it may be off by half of that.
+    """Return (row, column) → unit of the last decimal of the figure; its rounding error is at most half a unit.
 
     >>> units("cs-rglist-avgndcg")["ListMLE", "MQ2008"]
     0.001
@@ -44,15 +44,15 @@ def _printed(name: str) -> dict[tuple[str, str], str]:
 
 
 ALPHA = 0.05
-_COUNT_ROWS = ("better", "same", "worse", "change")  # of a published count
+_COUNT_ROWS = ("better", "same", "worse", "change")  # rows of a published count
 
 
 @dataclass(frozen=True)
 class Figure(JsonObject):
-    """One figure of a table: mean of fold means, with the interval that the queries allow.
+    """One figure of a table: the mean of fold means, with its confidence interval over queries.
 
     Attributes:
-        unit: Of the last decimal that the paper prints.
+        unit: Unit of the last printed decimal in the paper.
     """
 
     table: str
@@ -70,17 +70,17 @@ class Figure(JsonObject):
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
+        """Our figure minus the figure of the paper."""
         return None if self.paper is None or self.ours is None else self.ours - self.paper
 
 
 @dataclass(frozen=True)
 class Case(JsonObject):
-    """One case of a duel: two systems, one metric, one set. Means are means of fold means.
+    """One case of a duel: two systems, one metric, one dataset. Means are means of fold means.
 
     Attributes:
-        p: Of the randomization test on the pooled queries.
-        difference: Paired, over the pooled queries.
+        p: p-value of the randomization test on the pooled queries.
+        difference: Mean paired difference over the pooled queries.
     """
 
     duel: str
@@ -98,16 +98,16 @@ class Case(JsonObject):
 
     @property
     def verdict(self) -> Literal["better", "same", "worse"]:
-        """What the new system is, at the 5 % level without a correction, as papers count."""
+        """Outcome for the new system at the 5 % level without correction, as counted in papers."""
         return "same" if self.p >= ALPHA else "better" if self.difference > 0 else "worse"
 
 
 @dataclass(frozen=True)
 class DuelCount:
-    """One set of a duel: in how many cases the new system is better, the same, worse; and the mean change.
+    """Counts of a duel on one dataset: cases in which the new system is better, the same or worse.
 
     Attributes:
-        change: Mean relative change over the cases, in per cent.
+        change: Mean relative change over the cases, in percent.
     """
 
     duel: str
@@ -121,13 +121,13 @@ class DuelCount:
 
     @property
     def tally(self) -> tuple[int, int, int]:
-        """Better, same, worse."""
+        """Number of better, same and worse cases."""
         return self.better, self.same, self.worse
 
 
 @dataclass(frozen=True)
-class JudgedClaim(JsonObject):
-    """A claim on one set: the paired difference to the strongest of the others, on the pooled queries."""
+class TestedClaim(JsonObject):
+    """A claim tested on one dataset: the paired difference to the strongest competitor, on the pooled queries."""
 
     claim: str
     dataset: str
@@ -143,14 +143,14 @@ class JudgedClaim(JsonObject):
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Outcome of the test, in words."""
         if self.p < ALPHA:
             return "holds" if self.difference > 0 else "the opposite holds"
         return "so in our figures, within noise" if self.difference > 0 else "not so in our figures, within noise"
 
 
 class Reproduction(Record):
-    """A study on the sets that were found. `str` gives the tables under the paper's convention and under `standard`."""
+    """Results of a study on the available datasets; `str` shows the paper's convention and `standard`."""
 
     def __init__(self, study: Study, sets: tuple[str, ...], parts: tuple[Results, ...]) -> None:
         self.study, self.sets, self.parts = study, sets, parts
@@ -158,11 +158,11 @@ class Reproduction(Record):
 
     @property
     def conventions(self) -> tuple[str, ...]:
-        """The conventions that every number was computed under."""
+        """Names of the conventions under which every number is computed."""
         return self.parts[0].conventions
 
     def values(self, system: str, metric: str, dataset: str, convention: str) -> dict[str, FloatArray] | None:
-        """Fold → one number per test query; None where the system failed on the set."""
+        """Return fold → value of each test query; None if the system failed on the dataset."""
         for part in self.parts:
             if system in part.systems:
                 return part.values(metric, convention, dataset).get(system)
@@ -171,7 +171,7 @@ class Reproduction(Record):
     # ---- figures ----
 
     def figures(self, convention: str) -> list[Figure]:
-        """Every figure of the paper's tables on the sets at hand, then ours where nothing was published."""
+        """Return all figures of the tables for the available datasets, and ours without published counterpart."""
         return [figure for table in self.study.tables for figure in self._figures(table, convention)]
 
     def _figures(self, table: PublishedTable, convention: str) -> Iterator[Figure]:
@@ -195,7 +195,7 @@ class Reproduction(Record):
     def _estimate(
         self, system: str, metric: str, dataset: str, convention: str
     ) -> tuple[float | None, float | None, float | None]:
-        """Mean of fold means and its 95 % interval: folds are strata, queries the sample."""
+        """Return the mean of fold means and its 95 % interval; folds are strata, queries the sample."""
         folds = self.values(system, metric, dataset, convention)
         if folds is None:
             return None, None, None
@@ -212,7 +212,7 @@ class Reproduction(Record):
 
     @cached_property
     def fit(self) -> dict[str, float]:
-        """Convention → mean distance of our figures from the published ones, nearest first; empty: none published."""
+        """Convention → mean absolute difference from the published figures, ascending; empty if none were published."""
         distances = {}
         for convention in self.conventions:
             gaps = [abs(figure.difference) for figure in self.figures(convention) if figure.difference is not None]
@@ -222,10 +222,10 @@ class Reproduction(Record):
 
     @cached_property
     def nearest(self) -> tuple[str, ...]:
-        """The conventions that come nearest, several where the published figures are too coarse to tell them apart.
+        """Conventions with the smallest distance; several if the published figures are rounded too coarsely.
 
-        A figure may be off by half a unit of its last decimal, so that a mean distance may be off by half the mean
-        unit, and the difference of two by all of it.
+        Rounding changes a figure by up to half a unit of its last decimal, a mean distance by up to half the mean unit,
+        and the difference of two mean distances by up to the mean unit.
         """
         if not self.fit:
             return ()
@@ -239,8 +239,8 @@ class Reproduction(Record):
     # ---- cases and claims ----
 
     def cases(self, convention: str) -> list[Case]:
-        """Every case of the study's duels, set by set."""
-        if convention not in self._cases:  # tables, counts and conventions ask again, and each case is 100,000 flips
+        """Return all cases of the duels, by dataset."""
+        if convention not in self._cases:  # cached: each case takes a randomization test and is used several times
             self._cases[convention] = [
                 case
                 for duel in self.study.duels
@@ -272,7 +272,7 @@ class Reproduction(Record):
         )
 
     def counts(self, convention: str) -> list[DuelCount]:
-        """The cases counted, set by set."""
+        """Return the counts of all duels, by dataset."""
         cases = self.cases(convention)
         return [
             _counted(duel, own)
@@ -283,7 +283,7 @@ class Reproduction(Record):
 
     @cached_property
     def count_fit(self) -> dict[str, int]:
-        """Convention → how many cases fall otherwise than in the paper's counts, the fewest first."""
+        """Convention → number of cases that differ from the counts of the paper, ascending."""
         misplaced = {}
         for convention in self.conventions:
             pairs = [(count.paper[:3], count.tally) for count in self.counts(convention) if count.paper is not None]
@@ -292,17 +292,17 @@ class Reproduction(Record):
                 misplaced[convention] = sum(gaps) // 2
         return dict(sorted(misplaced.items(), key=lambda item: item[1]))
 
-    def judgments(self, convention: str) -> list[JudgedClaim]:
-        """The claims, set by set."""
+    def tested_claims(self, convention: str) -> list[TestedClaim]:
+        """Return the tested claims, by dataset."""
         judged = (
-            self._judgment(claim, dataset, convention)
+            self._tested_claim(claim, dataset, convention)
             for claim in self.study.claims
             for dataset in self.sets
             if not claim.sets or dataset in claim.sets
         )
         return [claim for claim in judged if claim is not None]
 
-    def _judgment(self, claim: Claim, dataset: str, convention: str) -> JudgedClaim | None:
+    def _tested_claim(self, claim: Claim, dataset: str, convention: str) -> TestedClaim | None:
         own = self.values(claim.better, claim.metric, dataset, convention)
         others = {name: self.values(name, claim.metric, dataset, convention) for name in claim.worse}
         present = {name: values for name, values in others.items() if values is not None}
@@ -312,10 +312,10 @@ class Reproduction(Record):
         first, second = _paired(own, present[strongest])
         interval, p = t_interval(first, second), randomization_test(first, second, seed=0).p
         numbers = float(np.mean(first - second)), interval.low, interval.high, p
-        return JudgedClaim(claim.text, dataset, convention, strongest, claim.metric, *numbers)
+        return TestedClaim(claim.text, dataset, convention, strongest, claim.metric, *numbers)
 
-    def unjudged(self) -> list[str]:
-        """Claims that cannot be judged with the sets at hand."""
+    def untested_claims(self) -> list[str]:
+        """Return the claims that cannot be tested on the available datasets."""
         return [claim.text for claim in self.study.claims if claim.sets and not set(claim.sets) & set(self.sets)]
 
     # ---- output ----
@@ -325,15 +325,14 @@ class Reproduction(Record):
 
     @property
     def summary(self) -> str:
-        """Which convention comes nearest to the paper, and what becomes of its claims under the convention it names."""
+        """Best-fitting convention, and the outcome of each claim under the convention of the paper."""
         claims = (
-            f"{judgment.claim} on {judgment.dataset}: {judgment.verdict}."
-            for judgment in self.judgments(self.study.convention)
+            f"{claim.claim} on {claim.dataset}: {claim.verdict}." for claim in self.tested_claims(self.study.convention)
         )
         return "\n".join([*([nearest_convention(self)] if self.fit else []), *claims])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every figure, case, count and claim, under every convention."""
+        """Return all figures, cases, counts and claims under every convention, for JSON."""
 
         def under_all(rows: Callable[[str], list[Any]]) -> list[Any]:
             return [row for convention in self.conventions for row in rows(convention)]
@@ -342,7 +341,8 @@ class Reproduction(Record):
             "study": self.study.name, "paper": self.study.paper, "sets": self.sets,
             "paper_convention": self.study.convention, "fit": self.fit, "nearest": self.nearest,
             "figures": under_all(self.figures), "count_fit": self.count_fit, "cases": under_all(self.cases),
-            "counts": under_all(self.counts), "claims": under_all(self.judgments), "unjudged": self.unjudged(),
+            "counts": under_all(self.counts), "claims": under_all(self.tested_claims),
+            "untested": self.untested_claims(),
             "failures": [failure for part in self.parts for failure in part.failures], "remarks": self.study.remarks,
         }  # fmt: skip
         return {name: to_json(value) for name, value in plain.items()}
@@ -353,7 +353,7 @@ class Reproduction(Record):
 
 
 def _counted(duel: Duel, cases: list[Case]) -> DuelCount:
-    """The cases of a duel on one set."""
+    """Count the cases of a duel on one dataset."""
     first = cases[0]
     figures = {} if duel.figures is None else published(duel.figures)
     printed = [figures[row, first.dataset] for row in _COUNT_ROWS if (row, first.dataset) in figures]
@@ -374,7 +374,7 @@ def _counted(duel: Duel, cases: list[Case]) -> DuelCount:
 
 
 def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """The pooled queries that count for both."""
+    """Return the pooled values of the queries that are evaluated for both systems."""
     first, second = np.concatenate(list(a.values())), np.concatenate([b[fold] for fold in a])
     both = ~(np.isnan(first) | np.isnan(second))
     return first[both], second[both]

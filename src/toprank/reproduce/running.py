@@ -1,4 +1,4 @@
-"""Run a study on those of the papers' nine LETOR sets that are at hand, in whatever layout they were unpacked."""
+"""Run a study on the available LETOR datasets, in any layout of their archives."""
 
 from __future__ import annotations
 
@@ -21,39 +21,40 @@ from toprank.reproduce.studies import STUDIES, Study
 from toprank.systems import System, get
 
 SETS = ("OHSUMED", "MQ2007", "MQ2008", "HP2003", "HP2004", "NP2003", "NP2004", "TD2003", "TD2004")
-"""The names of the papers."""
+"""Names of the LETOR datasets, as in the papers."""
 
-_DEEP = 4  # levels below the folder that are searched
-_NORMALISED = "querylevelnorm"
+_MAX_DEPTH = 4  # levels of subfolders that are searched
+_NORMALIZED = "querylevelnorm"
 
 
 def find_sets(data: str | os.PathLike[str], sets: Iterable[str] | None = None) -> dict[str, Folds]:
-    """The folds of the LETOR sets under a folder, in the order of `SETS`.
+    """Find the LETOR datasets under a folder and return their folds, in the order of `SETS`.
 
-    A set is a folder called like it (``OHSUMED``, ``MQ2008``), or as in LETOR 3.0's archive (``2003_hp_dataset``), at
-    most four levels down. Where there are several, the one under ``QueryLevelNorm`` is taken, else the first.
+    A dataset is a folder with its name (``OHSUMED``, ``MQ2008``) or its name in the LETOR 3.0 archive
+    (``2003_hp_dataset``), at most four levels deep. If there are several, the one under ``QueryLevelNorm`` is used,
+    otherwise the first.
 
     Args:
-        data: where to look.
-        sets: the sets wanted; one that is not there is refused. None: whatever is there.
+        data: folder to search.
+        sets: names of required datasets. Default: all that are found.
     """
     root = Path(data)
     if not root.is_dir():
-        raise FileError(f"{root} is not a folder; data must name the folder that holds the LETOR sets.")
+        raise FileError(f"{root} is not a folder. Give the folder that contains the LETOR datasets.")
     wanted = SETS if sets is None else tuple(_known(name) for name in sets)
     if not wanted:
-        raise DataError(f"No set is named; known: {', '.join(SETS)}.")
+        raise DataError(f"sets is empty. Name at least one of {', '.join(SETS)}.")
     present: dict[str, Folds] = {}
-    for folder in sorted(_folders(root), key=lambda path: (_NORMALISED not in str(path).lower(), str(path))):
+    for folder in sorted(_folders(root), key=lambda path: (_NORMALIZED not in str(path).lower(), str(path))):
         name = _set_of(folder.name)
         if name in wanted and name not in present:
-            with suppress(DataError, FileError):  # it has the name, but holds no LETOR folds
+            with suppress(DataError, FileError):  # a folder with this name, but without LETOR folds
                 present[name] = folds(folder)
     absent = [name for name in wanted if name not in present]
     if sets is not None and absent:
-        raise FileError(f"{', '.join(absent)} is not under {root}: no folder of that name holds LETOR folds.")
+        raise FileError(f"{', '.join(absent)} was not found under {root}: no folder of that name contains LETOR folds.")
     if not present:
-        raise FileError(f"There is no LETOR set under {root}; known: {', '.join(SETS)}.")
+        raise FileError(f"No LETOR dataset was found under {root}. Known names: {', '.join(SETS)}.")
     return {name: present[name] for name in SETS if name in present}
 
 
@@ -65,7 +66,7 @@ def _known(name: str) -> str:
 
 
 def _set_of(folder: str) -> str | None:
-    """The set that a folder's name stands for: MQ2008, or 2003_hp_dataset."""
+    """Return the dataset for a folder name such as MQ2008 or 2003_hp_dataset, or None."""
     plain = folder.lower().replace("-", "_")
     for name in SETS:
         task, year = name[:2].lower(), name[2:]
@@ -75,16 +76,16 @@ def _set_of(folder: str) -> str | None:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folder and those below it, without hidden ones and those that may not be read."""
+    """Yield a folder and its subfolders, except hidden and unreadable ones."""
     for name, children, _ in os.walk(root, followlinks=True):
         folder = Path(name)
         yield folder
-        deep = len(folder.relative_to(root).parts) == _DEEP
+        deep = len(folder.relative_to(root).parts) == _MAX_DEPTH
         children[:] = [] if deep else [child for child in children if not child.startswith(".")]
 
 
 NEEDS_IDS = "trec_eval"
-"""The convention that breaks ties by document ids, which not every file has; it is no LETOR convention anyway."""
+"""Convention that requires document ids, which some LETOR files lack."""
 
 
 def reproduce(
@@ -96,15 +97,15 @@ def reproduce(
     threads: int | None = None,
     verbose: bool | None = None,
 ) -> Reproduction:
-    """Rerun a paper's protocol on the LETOR sets under a folder, and put our numbers beside the published ones.
+    """Rerun the protocol of a paper on LETOR datasets and compare the results with the published figures.
 
     Args:
-        study: ``cs-rglist``, ``owpc``, ``bayes-optimal``, or a `Study` of your own.
-        data: the folder that holds the sets, in the layout of their archives.
-        sets: which sets; None: those that are found.
-        cache_dir: keep finished cells here; a run that was ended goes on from them.
-        threads: cores to use; results do not depend on it.
-        verbose: tell on standard error what is done; None: where a person watches.
+        study: ``cs-rglist``, ``owpc``, ``bayes-optimal``, or a custom `Study`.
+        data: folder with the datasets, in the layout of their archives.
+        sets: names of the datasets. Default: all that are found.
+        cache_dir: folder for finished cells, from which an interrupted run resumes. Default: cells are not kept.
+        threads: number of threads; results do not depend on it.
+        verbose: report progress on standard error. Default: on terminals and in notebooks.
     """
     if isinstance(study, str):
         if study.strip().lower() not in STUDIES:
@@ -134,7 +135,7 @@ def reproduce(
 
 
 def _as_published(what: Any) -> Any:
-    """The same system, its grid searched as papers do: as it stands, not beyond its edges."""
+    """Return the system with its grid searched exactly as published, without extension beyond its edges."""
     if isinstance(what, tuple):
         return (_as_published(what[0]), *what[1:])
     system = get(what) if isinstance(what, str) else what
@@ -146,7 +147,7 @@ def _with_reversed_rows(fold: Fold) -> Fold:
 
 
 def reversed_rows(data: RankingData) -> RankingData:
-    """The same data with the rows of each query in the opposite order; queries keep theirs."""
+    """Return the data with the rows of each query in reverse order."""
     offsets = data.queries.offsets
     rows = data.queries.broadcast(offsets[:-1] + offsets[1:] - 1) - np.arange(data.n_documents)
     own = {name: None if getattr(data, name) is None else getattr(data, name)[rows] for name in PER_DOCUMENT}

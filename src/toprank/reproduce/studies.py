@@ -1,6 +1,6 @@
-"""The studies that can be rerun: which systems, what they are chosen by, which tables and which claims.
+"""Definitions of the studies: systems, model selection, published tables and claims.
 
-A study is a value. Its systems follow the paper as closely as it tells; what the paper does not tell is said beside.
+Systems follow the paper as closely as it specifies them; the remarks document unspecified details.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from toprank.systems import System, get
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper: systems by sets for one metric, or systems by metrics on one set.
+    """Table of a paper: systems × datasets for one metric, or systems × metrics on one dataset.
 
     Attributes:
-        figures: Name of the file with its figures.
-        metric: The metric, where the columns are sets.
-        dataset: The set, where the columns are metrics.
+        figures: Name of the file with the published figures.
+        metric: The metric, if the columns are datasets.
+        dataset: The dataset, if the columns are metrics.
     """
 
     title: str
@@ -31,10 +31,10 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something a paper says of two systems: `better` has the higher metric than each of `worse`, on a set.
+    """Claim of a paper: `better` has a higher metric than each of `worse`.
 
     Attributes:
-        sets: The sets it is said of; empty: of every set.
+        sets: Datasets that the claim refers to; empty for all.
     """
 
     text: str
@@ -46,10 +46,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Duel:
-    """A new system against the one it is to replace, case by case, as a table counts better, same and worse.
+    """Comparison of new systems with their predecessors in many cases, counted as better, same or worse.
 
     Attributes:
-        pairs: (new, old).
+        pairs: Pairs of systems (new, old).
     """
 
     title: str
@@ -60,18 +60,18 @@ class Duel:
 
 @dataclass(frozen=True)
 class Study:
-    """A paper's protocol.
+    """Protocol of a paper.
 
     Args:
-        name: what the command calls it.
-        paper: whose.
-        systems: name in the tables → what is fitted.
-        reversed_rows: systems to fit once more with the rows of each query in the opposite order: name → name.
-        metrics: what is reported.
-        selection_metric: what hyper-parameters are chosen by, on validation data.
-        convention: the rules that the paper says it uses, or that come nearest to what it says.
-        remarks: what the paper leaves open, and what was done about it.
-        seeds: seeds for systems that draw.
+        name: name of the study on the command line.
+        paper: citation.
+        systems: name in the tables → system.
+        reversed_rows: name → system that is fitted again with the rows of each query in reverse order.
+        metrics: reported metrics.
+        selection_metric: metric for the selection of hyper-parameters on validation data.
+        convention: evaluation convention of the paper, or the closest one to its description.
+        remarks: details that the paper does not specify, and our choices.
+        seeds: seeds for systems that use randomness.
     """
 
     name: str
@@ -93,7 +93,7 @@ _NEWTON_L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 
 def _list_mle(ties: Literal["file", "efron", "random"], *, descent: bool) -> System:
-    """ListMLE by gradient descent as in the paper (rate 1e-3, the tolerance searched), or by Newton with a penalty."""
+    """Return ListMLE by gradient descent as in the paper (rate 1e-3, searched tolerance), or by Newton's method."""
     options: dict[str, Any] = {"ties": ties}
     grid: dict[str, tuple[float, ...]] = {"l2": _NEWTON_L2}
     if descent:
@@ -136,7 +136,11 @@ _CS_RGLIST = Study(
             if name != "cs-RgList"
         ),
         Claim(
-            "a large cost (pCf = 6) beats none (pCf = 1), said of TD2003", _PCF[6], (_PCF[1],), "avgndcg", ("TD2003",)
+            "a large cost (pCf = 6) beats none (pCf = 1), stated for TD2003",
+            _PCF[6],
+            (_PCF[1],),
+            "avgndcg",
+            ("TD2003",),
         ),
         Claim("not in the paper: cs-RgList beats ListMLE solved to the optimum", "cs-RgList", (_FILE,), "avgndcg"),
         Claim("not in the paper: the same, ties by Efron's method in both", _CS_EFRON, (_EFRON,), "avgndcg"),
@@ -144,10 +148,10 @@ _CS_RGLIST = Study(
         Claim("not in the paper: file order beats reversed order in ListMLE", _FILE, (_REVERSED,), "avgndcg"),
     ),
     remarks=(
-        "The paper does not say how documents of the same grade are ordered in the ideal list; 'file' order is the "
-        "plainest reading, and the other orders are reported beside it.",
-        "ListMLE: gradient descent on the mean over queries, rate 1e-3 on features as they are, at most 10,000 steps; "
-        "the tolerance (change of the loss) is chosen on validation data.",
+        "The paper does not specify the order of documents with equal grades in the ideal list. We use 'file' order "
+        "and report the other orders as well.",
+        "ListMLE: gradient descent on the mean over queries, learning rate 1e-3 on unscaled features, at most 10,000 "
+        "steps; the tolerance (change of the loss) is selected on validation data.",
     ),
     seeds=(0, 1, 2),
 )
@@ -181,16 +185,16 @@ _OWPC = Study(
         Claim("not in the paper: OWPC with weights 1/j beats RankSVM", "OWPC-1/j", ("RankSVM",), "map"),
     ),
     remarks=(
-        "The baselines' figures are those that LETOR's publishers gave; ours are our own implementations under the "
-        "same protocol, chosen by MAP on validation data.",
-        "The paper leaves OHSUMED out, since it took binary judgments only; ours take grades, so it is run where it is "
-        "found.",
+        "The published figures of the baselines were provided with LETOR; ours are our own implementations under the "
+        "same protocol, selected by MAP on validation data.",
+        "The paper excludes OHSUMED because its method needs binary judgments; our implementation supports grades, so "
+        "OHSUMED is included if available.",
     ),
 )
 
 
 def _descent(system: str) -> System:
-    """The linear system by plain gradient descent without a penalty, as the paper had it."""
+    """Return the linear system, trained by gradient descent without a penalty as in the paper."""
     known = get(system)
     grid = {name: values for name, values in known.grid.items() if name == "alpha"}
     own = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "max_iterations": 300}
@@ -198,7 +202,7 @@ def _descent(system: str) -> System:
 
 
 def _expected(loss: str, alphas: bool) -> System:
-    """Expected gain as in the paper: warm start from the linear ranker, gradient descent, ε chosen."""
+    """Return expected gain as in the paper: warm start from the linear ranker, gradient descent, selected ε."""
     grid: dict[str, tuple[Any, ...]] = {"saturation": (0.6, 0.7, 0.8, 0.9, 1.0)}
     if alphas:
         grid["alpha"] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)
@@ -246,12 +250,12 @@ _BAYES = Study(
         ),
     ),
     remarks=(
-        "The paper's optimizer is a MATLAB package's gradient descent, without any tuning; ours is gradient descent "
-        "with backtracking, at most 300 steps, without a penalty, warm-started from the linear ranker as in the paper. "
-        "It stops where the objective changes by less than 1e-4. Under the cosine loss it ends the linear ranker long "
-        "before it has converged, so that this baseline is weaker than it could be.",
-        "A case is better or worse where the randomization test on the pooled queries gives p < 0.05, uncorrected, as "
-        "in the paper.",
+        "The paper uses gradient descent from a MATLAB package without tuning. We use gradient descent with "
+        "backtracking, at most 300 steps, without a penalty, warm-started from the linear ranker as in the paper. It "
+        "stops when the objective changes by less than 1e-4. Under the cosine loss, the linear ranker then stops long "
+        "before convergence, which makes this baseline weaker.",
+        "A case is better or worse if the randomization test on the pooled queries gives p < 0.05, without correction, "
+        "as in the paper.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""A reproduction as text: paper | ours | difference | interval, the conventions that fit, and the claims."""
+"""Tables of a reproduction: published and our figures, the fit of each convention, and the claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def parts_of(reproduction: Reproduction) -> list[Part]:
-    """All tables under the paper's convention and under `standard`, and what holds."""
+    """Return all tables under the convention of the paper and under `standard`, with the outcome of the claims."""
     parts: list[Part] = [_head(reproduction)]
     for convention in dict.fromkeys((reproduction.study.convention, "standard")):
         parts += _under(reproduction, convention)
@@ -22,14 +22,14 @@ def _head(reproduction: Reproduction) -> str:
     study = reproduction.study
     return (
         f"{study.paper}\n"
-        f"Sets: {', '.join(reproduction.sets)}. Chosen by {study.selection_metric} under {study.convention} on "
+        f"Datasets: {', '.join(reproduction.sets)}. Selected by {study.selection_metric} under {study.convention} on "
         "validation data. Figures are means of the fold means, each with its 95 % interval over queries; differences "
         "and p-values are paired, over the pooled queries."
     )
 
 
 def _under(reproduction: Reproduction, convention: str) -> list[Part]:
-    role = " (the paper's, as far as it says)" if convention == reproduction.study.convention else ""
+    role = " (convention of the paper, as far as specified)" if convention == reproduction.study.convention else ""
     parts: list[Part] = [f"Under {convention}{role}"]
     figures = reproduction.figures(convention)
     for title in dict.fromkeys(figure.table for figure in figures):
@@ -39,14 +39,14 @@ def _under(reproduction: Reproduction, convention: str) -> list[Part]:
     for title in dict.fromkeys(count.duel for count in counts):
         parts += [f"{title} (paper / ours)", _count_table([count for count in counts if count.duel == title])]
         parts += ["Case by case", _case_table([case for case in cases if case.duel == title])]
-    judged = reproduction.judgments(convention)
-    if judged:
+    tested = reproduction.tested_claims(convention)
+    if tested:
         rows = [
             (
                 *(claim.claim, claim.dataset, f"{claim.difference:+.4f}", f"[{claim.low:+.4f}, {claim.high:+.4f}]"),
                 *(f"{claim.p:.3f}", claim.verdict),
             )
-            for claim in judged
+            for claim in tested
         ]
         parts += ["Claims", Table(("claim", "set", "difference", "interval", "p", "verdict"), rows, 2)]
     return parts
@@ -89,7 +89,7 @@ def _case_table(cases: list[Case]) -> Table:
 
 
 def _fit(reproduction: Reproduction) -> list[Part]:
-    """Every published number under every convention, and the convention that comes nearest."""
+    """Return all published numbers under every convention, and the best-fitting convention."""
     parts: list[Part] = []
     if reproduction.fit:
         parts += [
@@ -101,26 +101,23 @@ def _fit(reproduction: Reproduction) -> list[Part]:
         parts += ["Better/same/worse, under every convention", _all_counts(reproduction)]
         fewest = min(reproduction.count_fit.values())
         best_ones = [name for name, misplaced in reproduction.count_fit.items() if misplaced == fewest]
-        parts.append(f"Nearest to the paper's counts: {', '.join(best_ones)} ({fewest} cases fall otherwise).")
-    return parts or [
-        "No figure was published for the sets at hand, so no convention can be said to fit the paper best."
-    ]
+        parts.append(f"Nearest to the paper's counts: {', '.join(best_ones)} ({fewest} cases differ).")
+    return parts or ["No figures were published for the available datasets, so the best-fitting convention is unknown."]
 
 
 def nearest_convention(reproduction: Reproduction) -> str:
-    """Which convention comes nearest, where the published figures are fine enough to say."""
+    """Return a sentence on the best-fitting convention, or on those that rounding cannot separate."""
     best, named = reproduction.nearest, reproduction.study.convention
     if len(best) == 1:
         relation = (
-            "which is the one the paper names" if best[0] == named else f"while the paper's text points to {named}"
+            "the convention of the paper" if best[0] == named else f"while the text of the paper indicates {named}"
         )
-        return f"The published figures are nearest to ours under {best[0]}, {relation}."
+        return f"The published figures are closest to ours under {best[0]}, {relation}."
     level = ", ".join(f"{name} ({reproduction.fit[name]:.4f})" for name in best)
     says = "is one of them" if named in best else "is not one of them"
     return (
-        f"The published figures are level under {level}: their distances from ours differ by no more than the rounding "
-        f"of what was published, so they tell none of these from the others. {named}, to which the paper's text "
-        f"points, {says}."
+        f"The published figures are equally close to ours under {level}, within their rounding error. {named}, which "
+        f"the text of the paper indicates, {says}."
     )
 
 
@@ -145,7 +142,7 @@ def _all_counts(reproduction: Reproduction) -> Table:
             if count.paper is not None:
                 paper, ours = ("/".join(map(str, counts)) for counts in (count.paper[:3], count.tally))
                 rows.append((name, count.dataset, paper, ours, f"{count.change:+.1f} %", str(misplaced)))
-    head = ("convention", "set", "paper", "ours", "mean change", "cases that fall otherwise, all sets")
+    head = ("convention", "set", "paper", "ours", "mean change", "cases that differ, all sets")
     return Table(head, rows, 2)
 
 
@@ -159,5 +156,5 @@ def _failures(reproduction: Reproduction) -> str:
         for part in reproduction.parts
         for failure in part.failures
     ]
-    lines += [f"Cannot be judged with these sets: {claim}." for claim in reproduction.unjudged()]
+    lines += [f"Cannot be tested on these datasets: {claim}." for claim in reproduction.untested_claims()]
     return "\n".join(lines)
