@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toprank.clicks.corrections import Correction
-from toprank.clicks.evaluation import judge
+from toprank.clicks.evaluation import estimate_rankers
 from toprank.clicks.evidence import bind
 from toprank.clicks.policies import Metric
 
@@ -16,6 +16,6 @@ def correct(log, data, name, curves=None, clip=None, regression=None, reward="cl
 
 def judge_by(estimators, ranks, log, data, metrics, **how):
     """Estimates of rankers by name, by each estimator."""
-    return judge(
-        bind(log, data, **how), [Correction(name) for name in estimators], ranks, list(map(Metric.of, metrics))
+    return estimate_rankers(
+        bind(log, data, **how), [Correction(name) for name in estimators], ranks, list(map(Metric.from_name, metrics))
     )

@@ -17,7 +17,7 @@ from toprank.cli.commands import app
 from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_estimation, propensities, simulate, training
 from toprank.clicks.context_estimation import by_context, in_cells, scales
 from toprank.clicks.contexts import ContextCells, contexts_of, differ
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.corrections import resolve_curves
 from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.empirical_bayes import drawn, shrunk
 from toprank.clicks.intervention_harvesting import least_noise
@@ -469,7 +469,7 @@ def test_cells_keep_documents_with_their_clicks(data):
 
 def test_a_slope_is_that_of_the_context_and_position(data):
     log = shown(data, sessions=200)
-    curves = curves_of({"phone": PHONE, "desktop": DESKTOP}, log, context="device")
+    curves = resolve_curves({"phone": PHONE, "desktop": DESKTOP}, log, context="device")
     wanted = [DEVICES[name][k - 1] for name, k in zip(log.columns["device"], log.position, strict=True)]
     assert curves.slopes(log).tolist() == wanted
     assert PropensityCurves(PHONE, np.zeros(4), "").slopes(log).tolist() == PHONE[log.position - 1].tolist()
@@ -544,7 +544,7 @@ def test_the_whole_curve_misleads_where_devices_ask_other_queries_and_their_own_
         log = skewed_log(small, seed)
         ways = {"whole": (log, None), "own": (log, "device"), "shuffled": (dealt(log, seed), "device")}
         for way, (one, context) in ways.items():
-            curves = curves_of(None, one, context=context)
+            curves = resolve_curves(None, one, context=context)
             found = judge_by(names, ranks, one, part, ["dcg@4"], propensities=curves)
             apart[way].append([found[name].estimates[""].value - truth for name in names])
     means = {way: np.mean(of, axis=0) for way, of in apart.items()}
@@ -677,7 +677,7 @@ def test_clicks_on_a_grid_are_estimated_right(small):
     values = []
     for seed in range(6):
         log = shown(small, PBM.from_parameters(CELLS), 8_000, seed, context="column", layout=GRID, exploration=0.3)
-        curves = curves_of(None, log, context="column")
+        curves = resolve_curves(None, log, context="column")
         values.append(tr.clicks.evaluate(scores, log, small, "clicks@4", propensities=curves).value)
     assert np.mean(values) == pytest.approx(truth, abs=4 * np.std(values, ddof=1) / np.sqrt(6))
 
@@ -686,27 +686,27 @@ def test_contexts_that_the_log_never_had_take_the_whole(data):
     learned = propensities(shown(data, sessions=6_000), context="device", n_resamples=10)
     other = dealt(shown(data, sessions=500, seed=1), 0, ("phone", "tv"))
     with pytest.warns(UnidentifiedWarning, match="do not cover device 'tv', which the log has: it takes those of"):
-        curves = curves_of(learned, other)
+        curves = resolve_curves(learned, other)
     tv = other.columns["device"] == "tv"
     np.testing.assert_allclose(curves.slopes(other)[tv], learned.whole.values[other.position[tv] - 1])
     with pytest.warns(UnidentifiedWarning, match="they take none|it takes none"):
-        curves_of({"phone": PHONE}, other, context="device")
+        resolve_curves({"phone": PHONE}, other, context="device")
 
 
 def test_curves_that_do_not_fit_are_refused(data):
     log = shown(data, sessions=500)
     learned = propensities(log, context="device", n_resamples=5)
     with pytest.raises(DataError, match="have the context device, and context='ranker' asks for another"):
-        curves_of(learned, log, context="ranker")
+        resolve_curves(learned, log, context="ranker")
     with pytest.raises(DataError, match="have no context"):
-        curves_of(PropensityCurves(PHONE, np.zeros(4), ""), log, context="device")
+        resolve_curves(PropensityCurves(PHONE, np.zeros(4), ""), log, context="device")
     with pytest.raises(DataError, match="as a mapping such as"):
-        curves_of([1, 0.5, 0.3, 0.2], log, context="device")
+        resolve_curves([1, 0.5, 0.3, 0.2], log, context="device")
     with pytest.raises(DataError, match=r"of 3 positions, and the log has 4|for each of the 4 positions"):
-        curves_of({"phone": PHONE[:3], "desktop": DESKTOP[:3]}, log, context="device")
+        resolve_curves({"phone": PHONE[:3], "desktop": DESKTOP[:3]}, log, context="device")
     grid = shown(data, PBM.from_parameters(CELLS), 300, context="device", layout=[(f"{m} x", k) for m, k in GRID])
     with pytest.raises(DataError, match="varies within sessions of this log"):
-        curves_of(learned, grid)
+        resolve_curves(learned, grid)
 
 
 # ---- the doctor, and results ----
@@ -776,18 +776,20 @@ def test_a_position_without_a_click_is_not_infinitely_far_from_the_whole(data):
 def test_parts_of_a_log_are_estimated_from_shuffled_sessions_as_the_whole_is(data):
     """The scales of contexts come from shuffled sessions alone, in each part of the jackknife as in the whole."""
     log = shown(data, sessions=6_000, exploration=0.3)
-    curves = curves_of("randomization", log, context="device")
-    again = curves_of("randomization", log, context="device", like=curves)
+    curves = resolve_curves("randomization", log, context="device")
+    again = resolve_curves("randomization", log, context="device", like=curves)
     np.testing.assert_allclose(again.slope, curves.slope)
     marked = log.columns["explored"].astype(bool)
     others = replace(log, clicks=log.clicks & marked)  # clicks in other sessions do not matter
-    np.testing.assert_array_equal(curves_of("randomization", others, context="device", like=curves).slope, again.slope)
+    np.testing.assert_array_equal(
+        resolve_curves("randomization", others, context="device", like=curves).slope, again.slope
+    )
 
 
 def test_a_part_of_a_log_is_drawn_to_the_whole_as_much(data):
     log = shown(data, sessions=6_000)
-    curves = curves_of(None, log, context="device")
-    again = curves_of(None, log, context="device", like=curves)
+    curves = resolve_curves(None, log, context="device")
+    again = resolve_curves(None, log, context="device", like=curves)
     np.testing.assert_allclose(again.slope, curves.slope, rtol=1e-9)
 
 

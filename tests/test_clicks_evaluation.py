@@ -464,7 +464,7 @@ def test_evidence_without_a_group_and_on_some_queries_is_that_of_a_log_without_t
         data, data.X[:, 0], PBM.from_parameters([1, 0.5, 0.2]), sessions=4_000, k=3, exploration=0.5
     )
     evidence = bind(log, data)
-    correction, metric = Correction("snips"), [Metric.of("clicks@3")]
+    correction, metric = Correction("snips"), [Metric.from_name("clicks@3")]
     ranks = {"": ranks_of(data.X[:, 1], data)}
     weights = evidence.groups[0][3]
     parts = {

@@ -16,10 +16,10 @@ from clicks_evidence import correct, judge_by
 from support import nightly
 from toprank.cli.commands import app
 from toprank.clicks.assumptions import trust_caveats
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.corrections import resolve_curves
 from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import MIN_LISTS
-from toprank.clicks.launch_estimates import _in_slices
+from toprank.clicks.launch_estimates import _differences_by_slice
 from toprank.clicks.launch_result import DO_NOT_LAUNCH, LAUNCH, UNDECIDED
 from toprank.clicks.log import UnidentifiedWarning
 from toprank.clicks.policies import ranks_of
@@ -247,7 +247,9 @@ def test_what_was_never_shown_may_cost_where_other_documents_do():
     margin = np.where(log.rows(data)[log.pair] % 3 == 0, -4.0, 2.0) * log.clicks
     log = replace(log, columns={**log.columns, "value": margin})
     found = tr.clicks.launch_report(log, data, data.X[:, 0], data.X[:, 1], "value", k=1, propensities=[1, 1])
-    worth = correct(log, data, "snips", curves_of([1, 1], log), reward="value").relevance  # NaN of what was not shown
+    worth = correct(
+        log, data, "snips", resolve_curves([1, 1], log), reward="value"
+    ).relevance  # NaN of what was not shown
     assert found.unseen_bounds == pytest.approx((np.nanmin(worth), np.nanmax(worth)))
     assert found.unseen_bounds[0] < 0 < found.unseen_bounds[1]
 
@@ -414,7 +416,7 @@ def test_what_is_right_is_hardly_ever_contradicted():
     wrong = 0
     for seed in range(10):
         data, log, *_ = good_logger(0.0, seed, 100)
-        wrong += bool(contradiction(curves_of(LOOKS[:5], log), log, seed))
+        wrong += bool(contradiction(resolve_curves(LOOKS[:5], log), log, seed))
         if seed < 2:  # here the features tell all there is
             assert tr.clicks.propensities(log, "regression-em", data, tr.LinearRanker(l2=1e-6), n_resamples=2)
     assert wrong <= binom.ppf(0.999, 10, 0.01)
@@ -426,7 +428,7 @@ def test_a_log_of_later_pages_is_asked_nothing_of_its_first_positions():
     later = replace(log, position=log.position + 10)
     curves = np.append(np.full(10, np.nan), LOOKS)
     assert trust_caveats(later, 0) == []
-    assert contradiction(curves_of(curves, later), later) == ""
+    assert contradiction(resolve_curves(curves, later), later) == ""
 
 
 def test_values_are_compared_as_clicks_are():
@@ -596,7 +598,7 @@ def slices_that_exclude_zero(runs, m=12, n=300):
         judged = judge_by(("snips",), ranks, log, data, ["clicks@3"], propensities=LOOKS)["snips"]
         by = np.arange(n) % m
         one, all_together = (
-            [row.gain for row in _in_slices(judged, "clicks@3", ("r0", "r1"), by, level)[1]]
+            [row.gain for row in _differences_by_slice(judged, "clicks@3", ("r0", "r1"), by, level)[1]]
             for level in (1 - 0.05 * m, 0.95)
         )
         assert all(gain.confidence == pytest.approx(0.95) for gain in one)

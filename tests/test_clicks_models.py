@@ -29,7 +29,7 @@ from toprank.clicks import (
     rate_prior,
 )
 from toprank.clicks.cascades import _whole_queries
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.corrections import resolve_curves
 from toprank.clicks.em import maximize
 from toprank.clicks.intervention_harvesting import relative_examinations
 from toprank.clicks.products import ProductCells, last_click
@@ -533,7 +533,9 @@ def test_features_join_positions_where_a_ranker_learns_the_attraction():
     alone = data.replace(X=np.arange(60.0)[:, None] / 60)
     with pytest.warns(UnidentifiedWarning, match="no feature vector connects positions 2, 3 .* form of the ranker"):
         model = PBM(**few).fit(log, alone)
-    np.testing.assert_array_equal(curves_of(model, log).slope, model.examination_)  # as regression-em, which warns too
+    np.testing.assert_array_equal(
+        resolve_curves(model, log).slope, model.examination_
+    )  # as regression-em, which warns too
 
 
 def test_training_takes_examinations_without_what_few_impressions_do_to_them():
@@ -544,9 +546,9 @@ def test_training_takes_examinations_without_what_few_impressions_do_to_them():
     wanted = model.intervals(log, groups=2)["examination"].value
     np.testing.assert_array_equal(model.bias_corrected()["examination"], wanted)
     assert model.bias_corrected() is model.bias_corrected()
-    np.testing.assert_array_equal(curves_of(model, log).slope, wanted)
+    np.testing.assert_array_equal(resolve_curves(model, log).slope, wanted)
     assert np.abs(wanted - model.examination_).max() > 0.01
-    np.testing.assert_array_equal(curves_of(PBM.from_parameters(truth), log).slope, truth)
+    np.testing.assert_array_equal(resolve_curves(PBM.from_parameters(truth), log).slope, truth)
     half = np.arange(log.n_queries) % 2 * 1.0
     few = PBM(tolerance=1e-7).fit(log, query_weights=half)
     assert np.abs(few.bias_corrected()["examination"] - wanted).max() > 0.01  # of the queries that count
@@ -560,11 +562,11 @@ def test_training_leaves_out_what_the_log_of_a_model_does_not_tell():
     with pytest.warns(UnidentifiedWarning):
         model = PBM().fit(log)
     with pytest.raises(DataError, match="No document of the log was shown at two positions"):
-        curves_of(model, log)
+        resolve_curves(model, log)
     joined = replace(log, pair=np.where((log.query < 15) & (log.position == 2), log.pair - 1, log.pair))
     with pytest.warns(UnidentifiedWarning):
         model = PBM().fit(joined)
-    assert np.isfinite(curves_of(model, joined).slope).tolist() == [True, True, False]
+    assert np.isfinite(resolve_curves(model, joined).slope).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("impressions", [1, 3, 12])

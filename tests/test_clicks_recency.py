@@ -17,8 +17,8 @@ import toprank as tr
 from clicks_evidence import correct
 from toprank.cli.commands import app
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.assumptions import _brought
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.assumptions import _expected_reward
+from toprank.clicks.corrections import resolve_curves
 from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.evidence import bind
 from toprank.clicks.launch_result import DO_NOT_LAUNCH, LAUNCH, UNDECIDED
@@ -481,7 +481,8 @@ def test_users_who_stop_bring_the_same_by_weighted_sessions_as_by_them_repeated(
     ranks = {"new": ranks_of(data.X[:, 1], data)}
     for reward in ("click", "value"):
         (one, shares), (other, counts) = (
-            _brought(tr.clicks.DBN(prior=(1, 1)).fit(of), ranks, of, data, (3, reward)) for of in (weighed, repeated)
+            _expected_reward(tr.clicks.DBN(prior=(1, 1)).fit(of), ranks, of, data, (3, reward))
+            for of in (weighed, repeated)
         )
         np.testing.assert_allclose(shares, counts)
         np.testing.assert_allclose(one["new"], other["new"], rtol=1e-3)
@@ -506,7 +507,7 @@ def test_models_are_compared_by_weighted_sessions_as_by_them_repeated():
 def test_the_least_propensity_goes_by_how_many_sessions_of_equal_weight_would_tell_as_much():
     data, before, _ = world(1, 20)
     log, _ = recent(steady(data, before, 2_000), "10d", None)
-    assert curves_of(None, log).least == pytest.approx(10 / np.sqrt(effective_sample_size(log.weights)))
+    assert resolve_curves(None, log).least == pytest.approx(10 / np.sqrt(effective_sample_size(log.weights)))
     assert effective_sample_size(log.weights) < 0.5 * log.n_sessions
 
 

@@ -10,7 +10,7 @@ from scipy.stats import binom, binomtest, t
 
 import toprank as tr
 from toprank.clicks.checking import LogReport, _in_words
-from toprank.clicks.evaluation import OffPolicyEstimate, clipped, left_out
+from toprank.clicks.evaluation import OffPolicyEstimate, clipping_sentences, dropped_sentences
 from toprank.clicks.interleaved import Interleaving, _drafted
 from toprank.clicks.intervention_harvesting import Edge, Graph
 from toprank.clicks.log import ClickLog, bootstrap_weights, jackknife_groups
@@ -195,13 +195,13 @@ def test_queries_are_drawn_or_left_out_with_all_their_sessions():
     ],
 )
 def test_metrics_of_clicks(name, parts):
-    assert tuple(Metric.of(name)) == parts
+    assert tuple(Metric.from_name(name)) == parts
 
 
 @pytest.mark.parametrize("name", ["ctr", "ctr@0", "dcg@0", "ndcg@10", "dcg@", "dcg@-1", "dcg@1x"])
 def test_other_metrics_are_not_told_by_clicks(name):
     with pytest.raises(UnknownNameError):
-        Metric.of(name)
+        Metric.from_name(name)
 
 
 def test_ranks_count_from_one_within_each_query():
@@ -244,12 +244,12 @@ def test_what_is_said_of_estimates():
 
 
 def test_sentences_about_impressions_appear_where_there_are_some():
-    assert left_out(0, 0) == clipped(0.1, 0, "ips") == []
-    assert [len(left_out(*counts)) for counts in ((1, 0), (0, 1), (1, 1))] == [1, 1, 2]
-    assert left_out(1, 0)[0].endswith("the data do not have; they were left out.")
-    assert left_out(0, 1)[0].endswith("propensity is 0 or unknown; they were left out.")
-    assert clipped(0.1, 5, "ips")[0].endswith("(clip): they count too little.")
-    assert clipped(0.1, 5, "dr")[0].endswith("the regression stands in for what that takes away.")
+    assert dropped_sentences(0, 0) == clipping_sentences(0.1, 0, "ips") == []
+    assert [len(dropped_sentences(*counts)) for counts in ((1, 0), (0, 1), (1, 1))] == [1, 1, 2]
+    assert dropped_sentences(1, 0)[0].endswith("the data do not have; they were left out.")
+    assert dropped_sentences(0, 1)[0].endswith("propensity is 0 or unknown; they were left out.")
+    assert clipping_sentences(0.1, 5, "ips")[0].endswith("(clip): they count too little.")
+    assert clipping_sentences(0.1, 5, "dr")[0].endswith("the regression stands in for what that takes away.")
 
 
 def test_compared_models_in_words():

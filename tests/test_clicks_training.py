@@ -13,7 +13,7 @@ from scipy.stats import binom, binomtest
 import toprank as tr
 from clicks_evidence import correct
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.corrections import resolve_curves
 from toprank.clicks.evaluation import evaluate
 from toprank.clicks.evidence import bind, out_of_fold_regression
 from toprank.clicks.simulation import relevance_of
@@ -55,7 +55,7 @@ def many_labels():
         trusting = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), **options, trust=(RIGHT, WRONG))
         for name, values in found.items():
             used, curves = (trusting, TRUST) if name in ("affine", "snips") else (log, THETA)
-            values.append(correct(used, data, name, curves_of(curves, used), 0.0, guess).relevance)
+            values.append(correct(used, data, name, resolve_curves(curves, used), 0.0, guess).relevance)
     return data, liked, {name: np.array(values) for name, values in found.items()}
 
 
@@ -109,7 +109,7 @@ def test_the_approximation_is_biased_and_less_so_with_more_clicks():
             log = tr.clicks.simulate(
                 data, data.X[:, 0], PBM.from_parameters(THETA), sessions, k=5, relevance=liked, noise=0.0, seed=seed
             )
-            labels.append(np.clip(correct(log, data, "affine", curves_of(THETA, log)).relevance, 0, 1))
+            labels.append(np.clip(correct(log, data, "affine", resolve_curves(THETA, log)).relevance, 0, 1))
         bias.append(np.abs(np.mean(labels, axis=0) - liked).mean())
     assert bias[0] > 0.05 > 5 * bias[1]
 
@@ -135,7 +135,7 @@ def by_hand():
 )  # fmt: skip
 def test_corrections_are_their_formulas(correction, x, y):
     data, log = by_hand()
-    found = correct(log, data, correction, curves_of([[0.8, 0.4], [0.2, 0.1]], log))
+    found = correct(log, data, correction, resolve_curves([[0.8, 0.4], [0.2, 0.1]], log))
     assert found.relevance[:2] == pytest.approx([x, y])
     assert np.isnan(found.relevance[2])
     assert found.shown.tolist() == [3, 3, 0]
@@ -144,7 +144,7 @@ def test_corrections_are_their_formulas(correction, x, y):
 def test_doubly_robust_keeps_the_regression_for_what_is_clipped_and_for_what_was_never_shown():
     data, log = by_hand()
     guess = np.array([0.5, 0.25, 0.75])
-    curves = curves_of([1.0, 0.5], log)
+    curves = resolve_curves([1.0, 0.5], log)
     found = correct(log, data, "dr", curves, 0.9, guess).relevance
     assert found[0] == pytest.approx(0.5 + (2 - 2.5 * 0.5) / (0.9 * 3))  # two clicks; looked at 2.5 times of 3
     assert found[2] == 0.75
@@ -161,7 +161,7 @@ def doubly_robust(guess, propensities, clip, count=300):
         for seed in range(count)
     ]
     told = liked if guess == "right" else np.full(len(liked), 0.5)
-    found = [correct(log, data, "dr", curves_of(propensities, log), clip, told).relevance for log in logs]
+    found = [correct(log, data, "dr", resolve_curves(propensities, log), clip, told).relevance for log in logs]
     seen = np.zeros(len(liked), dtype=bool)
     seen[np.unique(logs[0].pair)] = True
     return liked, seen, np.array(found)
@@ -207,7 +207,7 @@ def test_cross_fitted_doubly_robust_labels_are_right_in_expectation():
             exploration=0.5,
             seed=seed,
         )
-        curves = curves_of(THETA, log)
+        curves = resolve_curves(THETA, log)
         labels.append(correct(log, data, "dr", curves, 0.0).relevance)
     assert surprise(np.array(labels), liked) < 4.5
 
@@ -278,7 +278,8 @@ def test_wrong_propensities_do_not_debias(collection):
     confounded = np.bincount(log.position - 1, log.clicks) / np.bincount(log.position - 1)
     confounded = np.maximum(confounded / confounded[0], 1e-3)
     assert (confounded[3:10] < theta[3:10]).all()  # the good stand above: clicks fall faster than looks
-    error = [np.nanmean(np.abs(correct(log, learned, "affine", curves_of(one, log)).relevance - (0.1 + 0.9 * liked)))
+    expected = 0.1 + 0.9 * liked
+    error = [np.nanmean(np.abs(correct(log, learned, "affine", resolve_curves(one, log)).relevance - expected))
              for one in (theta, confounded)]  # fmt: skip
     assert error[0] < error[1]
     assert ndcg(right.ranker, test) > ndcg(flat.ranker, test)
@@ -295,7 +296,7 @@ def test_more_clicks_mend_noise_and_never_a_wrong_model_which_other_sessions_bet
         options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2}
         log = tr.clicks.simulate(data, -data.X[:, 1], model, sessions, **options)
         looked = tr.clicks.propensities(log, "randomization", n_resamples=2)
-        errors.append(np.abs(correct(log, data, "affine", curves_of(looked, log)).relevance - liked).mean())
+        errors.append(np.abs(correct(log, data, "affine", resolve_curves(looked, log)).relevance - liked).mean())
     few = log.select(np.arange(10_000))
     likeliest = tr.clicks.compare_models(few, [PBM(), tr.clicks.DBN()], n_resamples=2).names[0]
     assert likeliest == users
@@ -777,7 +778,7 @@ def test_propensities_that_the_log_tells_are_divided_by_with_caution():
     log = tr.clicks.simulate(
         data, data.X[:, 0], PBM.from_parameters(THETA), 2500, k=5, relevance=liked, exploration=0.5
     )
-    found = curves_of(None, log)
+    found = resolve_curves(None, log)
     assert found.least == 10 / np.sqrt(2500)
     assert found.slope[-1] < found.least
     for name in ("ips", "snips", "affine"):
@@ -786,7 +787,7 @@ def test_propensities_that_the_log_tells_are_divided_by_with_caution():
         bold = correct(log, data, name, found, 0.0).relevance
         assert (bold >= cautious).all()
         assert name == "snips" or (bold > cautious).any()  # snips clips the mean over a document's positions
-        given = curves_of(found.slope, log)
+        given = resolve_curves(found.slope, log)
         np.testing.assert_array_equal(correct(log, data, name, given).relevance, bold)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import toprank as tr
 from clicks_evidence import correct
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.corrections import resolve_curves
 from toprank.clicks.events import first_shown, shown_at
 from toprank.clicks.values import (
     AGAIN,
@@ -23,7 +23,7 @@ from toprank.clicks.values import (
     UNCLICKED,
     UNVALUED,
     ValueEvents,
-    tallied,
+    tally,
     weights_of,
 )
 from toprank.errors import DataError, UnknownNameError
@@ -202,7 +202,7 @@ def test_tallies_are_what_a_loop_makes_of_the_events(events):
     at, kind, event, amount = (np.array(one, dtype=np.int64) for one in zip(*events, strict=True)) if events else (
         np.empty(0, np.int64),
     ) * 4  # fmt: skip
-    clicks, columns, counts = tallied(ValueEvents(at, at + 1, kind, amount * 1.0, event), 4, kinds, weights, None, True)
+    clicks, columns, counts = tally(ValueEvents(at, at + 1, kind, amount * 1.0, event), 4, kinds, weights, None, True)
     seen, value, clicked, bought, again, unbought = set(), [0.0] * 4, [False] * 4, [False] * 4, 0, 0
     back, paid, returned = [], [0.0] * 4, [0.0] * 4
     for one in events:
@@ -285,7 +285,7 @@ def shop():
 def test_corrected_values_are_what_documents_bring_to_who_looks(shop, correction):
     data, looks, worth, log = shop
     made = log(150_000, 1, exploration=0.5)
-    curves = curves_of(looks, made)
+    curves = resolve_curves(looks, made)
     guess = np.full(data.n_documents, 0.5) if correction == "dr" else None
     found = correct(made, data, correction, curves, 0.0, guess, "value").relevance
     error = found - worth
@@ -301,8 +301,8 @@ def test_values_under_trust_are_refused_but_for_ips(shop):
     trusted = np.stack([looks, 0.1 * looks])
     for correction in ("affine", "snips", "dr"):
         with pytest.raises(DataError, match="trust in positions"):
-            correct(made, data, correction, curves_of(trusted, made), 0.0, None, "value")
-    assert correct(made, data, "ips", curves_of(trusted, made), 0.0, None, "value").shown.any()
+            correct(made, data, correction, resolve_curves(trusted, made), 0.0, None, "value")
+    assert correct(made, data, "ips", resolve_curves(trusted, made), 0.0, None, "value").shown.any()
     below = np.stack([looks, [0, -0.6, 0, 0, 0, 0]])  # β below -α at the second
     estimate = tr.clicks.evaluate(data.X[:, 1], made, data, "value@3", estimator="ips", propensities=below)
     assert 0 < estimate.effective_sample_size["value@3"] < made.n_impressions

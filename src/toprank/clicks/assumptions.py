@@ -27,7 +27,7 @@ from toprank.clicks.estimators import point_estimate
 from toprank.clicks.evidence import Evidence
 from toprank.clicks.intervention_harvesting import prepared
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, some_queries, sums
-from toprank.clicks.model_comparison import ComparedModels, compare_models, joint_gain, model_named
+from toprank.clicks.model_comparison import ComparedModels, compare_models, model_named, pooled_gain
 from toprank.clicks.models import ClickModel
 from toprank.clicks.products import PBM
 from toprank.compute import FloatArray, IntArray
@@ -36,11 +36,11 @@ from toprank.errors import DataError, held_warnings
 from toprank.significance import Interval
 from toprank.significance.resampling import mean_interval
 
-_SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
+_MAX_SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
 _MIN_SESSIONS = 200  # sessions, below which nothing is said of users
-_DEEPEST = 10  # what stands lower is clicked too rarely to tell slopes from offsets
-_LEVEL = 0.002  # of the test for trust in positions
-_SMALL = 0.05  # clicks, beside those at the first position: less would hardly turn a decision
+_MAX_POSITION = 10  # what stands lower is clicked too rarely to tell slopes from offsets
+_TRUST_LEVEL = 0.002  # of the test for trust in positions
+_MIN_OFFSET = 0.05  # clicks, beside those at the first position: less would hardly turn a decision
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class CascadeCheck:
         }  # fmt: skip
 
 
-class ReadersQuestion(NamedTuple):
+class CascadeQuestion(NamedTuple):
     """Two rankers to compare if users read from the top and stop.
 
     Attributes:
@@ -103,7 +103,7 @@ class ReadersQuestion(NamedTuple):
     context: Context | None = None
 
 
-def check_cascade(question: ReadersQuestion) -> CascadeCheck | None:
+def check_cascade(question: CascadeQuestion) -> CascadeCheck | None:
     """Return what follows if the log surely has users who stop, else None.
 
     The interval takes the parameters that all documents share for right, but not what is learned of each document. The
@@ -112,24 +112,24 @@ def check_cascade(question: ReadersQuestion) -> CascadeCheck | None:
     evidence, ranks, k, reward, confidence, seed, context = question
     log = evidence.log
     single_lists = log.select(~log.has_duplicate_positions) if log.has_duplicate_positions.any() else log
-    compared = _compared(some_queries(single_lists, _SESSIONS, seed), context, confidence, seed)
+    compared = _models_by_context(some_queries(single_lists, _MAX_SESSIONS, seed), context, confidence, seed)
     if not compared:
         return None
-    gains = {name: joint_gain(compared, name, "PBM") for name in ("DBN", "DCM")}
+    gains = {name: pooled_gain(compared, name, "PBM") for name in ("DBN", "DCM")}
     likeliest = max(gains, key=lambda name: np.nan_to_num(gains[name].value, nan=-np.inf))
     gain = gains[likeliest]
     if not gain.low > 0:
         return None
     with held_warnings(UnidentifiedWarning):  # cascades leave the order of positions open, which changes nothing here
         model = model_named(likeliest)().fit(single_lists)
-    values, weights = _brought(model, ranks, single_lists, evidence.data, (k, reward))
+    values, weights = _expected_reward(model, ranks, single_lists, evidence.data, (k, reward))
     shares, (first, second) = weights / weights.sum(), values
     difference = mean_interval(values[first] - values[second], weights, confidence)
     called = "" if context is None else contexts_of(log, context).called
     return CascadeCheck(likeliest, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
 
 
-def _compared(log: ClickLog, context: Context | None, confidence: float, seed: int) -> list[ComparedModels]:
+def _models_by_context(log: ClickLog, context: Context | None, confidence: float, seed: int) -> list[ComparedModels]:
     """The models on all sessions, or on those of each context that has enough."""
     number = np.zeros(log.n_sessions, np.int64)
     if context is not None:
@@ -143,7 +143,7 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
     ]
 
 
-def _brought(
+def _expected_reward(
     model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, top: tuple[int, str]
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Return what the top of each ranker would bring to a session of each query, and the queries' sessions."""
@@ -154,8 +154,8 @@ def _brought(
     if not in_log.any():
         raise DataError("No query of the log is in the data.")
     names, query = np.asarray(data.row_names), data.queries.document_query
-    worth = _per_click(log, data) if reward == "value" else None
-    brought = {}
+    worth = _value_per_click(log, data) if reward == "value" else None
+    rewards = {}
     for name, rank in ranks.items():
         rows = np.flatnonzero((rank <= k) & data.queries.broadcast(in_log))
         rows = rows[np.lexsort((rank[rows], query[rows]))]
@@ -166,11 +166,11 @@ def _brought(
         if worth is not None:
             clicked = clicked * worth[shown.columns["row"]]
         row_query = query[shown.columns["row"]]
-        brought[name] = sums(row_query, clicked, data.n_queries)[in_log]
-    return brought, sessions[in_log]
+        rewards[name] = sums(row_query, clicked, data.n_queries)[in_log]
+    return rewards, sessions[in_log]
 
 
-def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
+def _value_per_click(log: ClickLog, data: RankingData) -> FloatArray:
     """Return the value of a click on each document; 0 for one that was never clicked, whose value is not known."""
     row = log.rows(data)[log.pair]
     known = row >= 0
@@ -188,13 +188,13 @@ def trust_caveats(log: ClickLog, seed: int) -> list[str]:
     """
     if log.position.min() > 1:  # nothing to compare with
         return []
-    part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
+    part = some_queries(log.top(_MAX_POSITION), _MAX_SESSIONS, seed)
     if part.n_sessions < _MIN_SESSIONS or part.depth < 2 or not _curves_differ(part, seed):
         return []
     with held_warnings(), np.errstate(all="ignore"):  # an estimate that fails finds nothing
         offsets = point_estimate(part, "trust").offsets
     assert offsets is not None
-    large = np.flatnonzero(np.abs(offsets) > _SMALL)
+    large = np.flatnonzero(np.abs(offsets) > _MIN_OFFSET)
     if not len(large):
         return []
     places = ", ".join(str(place + 1) for place in large.tolist())
@@ -213,7 +213,7 @@ def _curves_differ(log: ClickLog, seed: int) -> bool:
     half = np.random.default_rng(seed).permutation(log.n_sessions) % 2
     p = [differ(tested, _by_relevance(log.select(half != side), tested), seed).p
          for side in (0, 1) for tested in (log.select(half == side),)]  # fmt: skip
-    return bool(2 * np.nanmin([1.0, *p]) <= _LEVEL)  # Bonferroni
+    return bool(2 * np.nanmin([1.0, *p]) <= _TRUST_LEVEL)  # Bonferroni
 
 
 def _by_relevance(log: ClickLog, tested: ClickLog) -> Contexts:

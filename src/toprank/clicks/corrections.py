@@ -57,7 +57,7 @@ from toprank.significance import effective_sample_size
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 
 
-def curves_of(
+def resolve_curves(
     propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None,
     context: Context | None = None, like: PropensityCurves | None = None,
 ) -> PropensityCurves:  # fmt: skip
@@ -75,33 +75,33 @@ def curves_of(
         like: curves of a log that this one is a part of: those of contexts are drawn toward the whole as much.
 
     >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 1])
-    >>> curves_of([1, 0.5], log).slope.tolist()
+    >>> resolve_curves([1, 0.5], log).slope.tolist()
     [1.0, 0.5]
     """
     if isinstance(propensities, ContextPropensities):
         propensities = propensities.curves()
     if isinstance(propensities, PropensityCurves):
-        return _fitting(propensities, log, context)
+        return _check_curves(propensities, log, context)
     least = 0.0
     from_log = propensities is None or isinstance(propensities, str)
     if context is not None:
         if from_log:
-            return curves_by_context(log, context, propensities or "all-pairs", _cautious(log), like)
-        return _fitting(_of_contexts(propensities, columns_of(context), log), log, context)
+            return curves_by_context(log, context, propensities or "all-pairs", _default_clip(log), like)
+        return _check_curves(_curves_from_mapping(propensities, columns_of(context), log), log, context)
     if isinstance(propensities, Mapping):
         raise DataError(
             "Propensities by context need the name of the log's column that holds the context:",
             remedy=Remedy("give {context}.", context=...),
         )
     if from_log:
-        least = _cautious(log)
+        least = _default_clip(log)
         method = propensities or "all-pairs"
         if method in HARVESTED:
             ready = prepared(log, method)
             refuse_one_order(log, ready.identified)
             slope = np.where(ready.identified, ready.estimate(np.ones(ready.log.n_queries)), np.nan)
-            both = _two_rows(slope, log)
-            return _fitting(PropensityCurves(both[0], both[1], method, least), log)
+            both = _slope_and_offset(slope, log)
+            return _check_curves(PropensityCurves(both[0], both[1], method, least), log)
         by = {"data": data, "ranker": ranker} if method != "trust" and data is not None else {}
         propensities = point_estimate(log, method, **by)
         if method == "trust":
@@ -113,12 +113,12 @@ def curves_of(
     elif hasattr(propensities, "examination_"):
         both, origin = _examination(propensities, log), f"examination of {type(propensities).__name__}"
     else:
-        both, origin = _numbers(propensities), "given"
-    both = _two_rows(both, log)
-    return _fitting(PropensityCurves(both[0], both[1], origin, least), log)
+        both, origin = _as_array(propensities), "given"
+    both = _slope_and_offset(both, log)
+    return _check_curves(PropensityCurves(both[0], both[1], origin, least), log)
 
 
-def _two_rows(rows: FloatArray, log: ClickLog) -> FloatArray:
+def _slope_and_offset(rows: FloatArray, log: ClickLog) -> FloatArray:
     """α and β of each position of a log."""
     rows = rows if rows.ndim == 2 else np.stack([rows, np.zeros(len(rows))])
     if rows.shape[0] != 2 or rows.shape[1] < log.depth or (rows[0] < 0).any() or np.isinf(rows).any():
@@ -129,7 +129,7 @@ def _two_rows(rows: FloatArray, log: ClickLog) -> FloatArray:
     return rows
 
 
-def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> PropensityCurves:
+def _curves_from_mapping(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> PropensityCurves:
     """α and β that are given for each context."""
     if not isinstance(by_context, Mapping) or not by_context:
         raise DataError(
@@ -137,7 +137,7 @@ def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> Pr
             "[1, 0.7]}; or as what tr.clicks.propensities gave with this context. Without them, they are estimated "
             "from the log."
         )
-    rows = [_two_rows(_numbers(curve), log) for curve in by_context.values()]
+    rows = [_slope_and_offset(_as_array(curve), log) for curve in by_context.values()]
     depth = min(pair.shape[1] for pair in rows)
     table = np.stack([np.full((2, depth), np.nan), *(pair[:, :depth] for pair in rows)], axis=1)
     names = tuple(str(name) for name in by_context)
@@ -145,7 +145,7 @@ def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> Pr
     return PropensityCurves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
 
 
-def _fitting(curves: PropensityCurves, log: ClickLog, context: Context | None = None) -> PropensityCurves:
+def _check_curves(curves: PropensityCurves, log: ClickLog, context: Context | None = None) -> PropensityCurves:
     """The curves, where they are for what this log shows."""
     layout = curves.layout
     if context is not None and (layout is None or set(layout.columns) != set(columns_of(context))):
@@ -188,12 +188,12 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
     return np.where(model.identified_ | (not by_documents), examined, np.nan)
 
 
-def _cautious(log: ClickLog) -> float:
+def _default_clip(log: ClickLog) -> float:
     """The least propensity to divide by where it, or what is learned of it, is as noisy as the log is short."""
     return min(1.0, 10 / float(np.sqrt(max(effective_sample_size(log.session_weights), 1))))
 
 
-def _numbers(propensities: Any) -> FloatArray:
+def _as_array(propensities: Any) -> FloatArray:
     try:
         return np.asarray(propensities, dtype=np.float64)
     except (TypeError, ValueError):

@@ -30,7 +30,7 @@ from toprank.significance import Interval, bootstrap_t_interval
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again by default: training again is expensive."""
-_PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
+_TRUST_PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
 Mask = npt.NDArray[np.bool_]
 Estimator = Callable[[FloatArray, FloatArray | None], FittedPositions]
 """From how often each query counts, and where to begin, to propensities."""
@@ -277,6 +277,6 @@ def _dual(
 
 def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float, max_iterations: int) -> Estimator:
     def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
-        return affine(log, weights, _PRIOR, tolerance, max_iterations, start, learner)
+        return affine(log, weights, _TRUST_PRIOR, tolerance, max_iterations, start, learner)
 
     return estimate

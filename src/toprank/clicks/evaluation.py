@@ -1,9 +1,8 @@
-"""Off-policy evaluation: metrics of a ranker, from clicks on the lists of others.
+"""Off-policy evaluation: estimate metrics of a ranker from clicks on lists that other rankers produced.
 
-Relevance is estimated from clicks, corrected for position (`toprank.clicks.corrections`); the new ranker puts each
-document at a rank of its own. DCG and the rate of clicks are sums over documents, so an unbiased estimate of relevance
-gives an unbiased estimate of the sum. Documents that were never shown are counted, and count 0 (under ``dr``: the value
-of the regression).
+Relevance is estimated from clicks, corrected for position (`toprank.clicks.corrections`), and the new ranker assigns
+its own ranks. DCG and click rates are sums over documents, so an unbiased estimate of relevance gives an unbiased
+estimate of the sum. Documents that were never shown contribute 0, or the prediction of the regression under ``dr``.
 """
 
 from __future__ import annotations
@@ -33,42 +32,43 @@ from toprank.errors import DataError, UnknownNameError, held_warnings, warn_user
 from toprank.significance import Interval, leave_one_out_means
 from toprank.significance.resampling import jackknife_interval, second_order_interval
 
-MIN_LISTS = 30  # that inform the propensities: with fewer, their errors are far from normal
-_MIN_EFFECTIVE = 0.1  # of the impressions that count
+MIN_LISTS = 30  # Minimum number of lists that inform the propensities; with fewer, their errors are far from normal.
+_MIN_EFFECTIVE_SHARE = 0.1  # Minimum effective sample size, as a fraction of the contributing impressions.
 
 
 class LowEffectiveSampleSizeWarning(UserWarning):
-    """An estimate rests on a few impressions that weigh more than all others."""
+    """Warning that a few impressions with large weights dominate an estimate."""
 
 
 @dataclass(frozen=True, repr=False)
 class OffPolicyEstimate(Record):
-    """Metrics of a ranker as a log of clicks tells them; a session of the log counts once, whatever its query.
+    """Metrics of a ranker, estimated from a click log. Every session has the same weight, whatever its query.
 
     Attributes:
-        mean: of each metric, the estimate; if propensities are estimated, corrected for the bias that this causes,
-            which `per_query` is not.
-        intervals: of each metric, over queries, as if those of the log had been drawn from many of their kind.
-        per_query: of each metric, a value for each query of the log that the data have.
-        effective_sample_size: of each metric, how many impressions of equal weight would tell as much: (Σw)² / Σw², w
-            being what a click of each impression adds to the estimate.
-        contributing_impressions: of each metric, the impressions whose clicks add to the estimate at all.
-        estimator: how.
-        impressions: impressions that were used.
-        never_shown: of each metric, the documents within its depth that were never shown at a position that tells
-            something.
-        ranked: of each metric, the documents within its depth.
-        unknown: impressions of documents that the data do not have.
-        without_propensity: impressions at positions whose propensity is 0 or unknown.
+        mean: estimate of each metric. If propensities are estimated from the log, the mean is corrected for the bias
+            that this causes; `per_query` is not.
+        intervals: confidence interval of each metric over queries, for the population that the queries were sampled
+            from.
+        per_query: for each metric, one value per query that occurs in both the log and the data.
+        effective_sample_size: for each metric, (Σw)² / Σw², where w is the contribution of one click at each
+            impression.
+        contributing_impressions: for each metric, number of impressions whose clicks contribute to the estimate.
+        estimator: name of the estimator.
+        impressions: number of impressions used.
+        never_shown: for each metric, number of documents within its depth that were never shown at a position with a
+            known propensity.
+        ranked: for each metric, number of documents within its depth.
+        unknown: number of impressions of documents that are not in the data.
+        without_propensity: number of impressions at positions whose propensity is 0 or unknown.
         confidence: confidence level of the intervals.
-        clip: the least propensity that was divided by; 0 where all were divided by their own.
-        clipped: impressions that were divided by it, since their own propensity is smaller.
-        recency: how sessions were weighed by their age; None if all count alike.
-        held_out: the latest sessions, if only these judge, in words; empty if all do.
-        propensity_conflict: how documents that stood at several positions contradict the propensities, in words; empty
-            if they do not.
-        informing_lists: effective number of lists that inform the propensities (`informing_lists`); None if these were
-            given, or learned from features.
+        clip: smallest propensity used as a divisor; 0 if no propensity was clipped.
+        clipped: number of impressions whose propensity was raised to `clip`.
+        recency: how sessions were weighted by age; None if all have the same weight.
+        held_out: description of the latest sessions, if only these were used for evaluation; otherwise empty.
+        propensity_conflict: sentence on how documents shown at several positions contradict the propensities; empty if
+            they do not.
+        informing_lists: effective number of lists that inform the propensities (`informing_lists`); None if
+            propensities were given or learned from features.
     """
 
     mean: dict[str, float]
@@ -92,27 +92,27 @@ class OffPolicyEstimate(Record):
 
     @property
     def value(self) -> float:
-        """The estimate, where there is one metric."""
+        """The estimate, if there is only one metric."""
         if len(self.mean) != 1:
             raise DataError(f"There are {len(self.mean)} metrics; read .mean[name].")
         return next(iter(self.mean.values()))
 
     @property
     def interval(self) -> Interval:
-        """Its interval, where there is one metric."""
+        """The confidence interval, if there is only one metric."""
         _ = self.value
         return next(iter(self.intervals.values()))
 
     json_hidden = frozenset({"per_query"})
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; an end that is not known is None."""
-        ends = {name: list(interval) for name, interval in self.intervals.items()}
+        """Return the estimates as values that JSON can hold; unknown interval bounds are None."""
+        intervals = {name: list(interval) for name, interval in self.intervals.items()}
         words = {"held_out": self.held_out or None, "propensity_conflict": self.propensity_conflict or None}
-        return super().to_dict() | {"intervals": to_json(ends)} | words
+        return super().to_dict() | {"intervals": to_json(intervals)} | words
 
     def _columns(self) -> Mapping[str, Sequence[Any]]:
-        """One row for each metric."""
+        """Return one row per metric."""
         low, high = zip(*self.intervals.values(), strict=True)
         return {
             "metric": list(self.mean), "estimate": list(self.mean.values()), "low": low, "high": high,
@@ -123,23 +123,24 @@ class OffPolicyEstimate(Record):
 
     @property
     def caveats(self) -> list[str]:
-        """Sentences about metrics whose estimate rests on a few impressions, on none, or on no click."""
-        usual = 1.0 if self.recency is None else self.recency.effective / self.recency.sessions  # what age alone takes
+        """Warnings about metrics that rest on few impressions, on none, or on no clicks."""
+        # Weights by age alone reduce the effective sample size by this factor.
+        usual = 1.0 if self.recency is None else self.recency.effective / self.recency.sessions
         empty = [name for name, mean in self.mean.items() if mean == 0 and [*self.intervals[name]] == [0, 0]]
         sentences = [
-            f"{name} is 0, and so is the width of its interval, because nothing that counts was clicked."
+            f"{name} is 0 with an interval of width 0, because no contributing impression was clicked."
             for name in empty
         ]
         sentences += [
-            f"{name} rests on the regression alone: nothing that the ranker would show was ever shown at a position "
-            "that counts, and the interval does not know that."
+            f"{name} rests on the regression alone: none of the documents that the ranker would show was ever shown at "
+            "a position with a known propensity. The interval ignores the error of the regression."
             for name, size in self.contributing_impressions.items()
             if size == 0 and name not in empty
         ]
         if self.informing_lists is not None and self.informing_lists < MIN_LISTS:
             sentences.append(
-                f"Only about {self.informing_lists:,.0f} lists inform the propensities ({MIN_LISTS} are needed), so "
-                "neither the estimates nor their intervals can be trusted. Explore more lists, or give propensities."
+                f"About {self.informing_lists:,.0f} lists inform the propensities, but {MIN_LISTS} are needed for "
+                "reliable estimates and intervals. Explore more lists, or give propensities."
             )
         return sentences + [
             f"{name} rests on few impressions: {size:,.0f} of equal weight would say as much as the "
@@ -147,7 +148,7 @@ class OffPolicyEstimate(Record):
             f"propensity (clip) "
             "or dr helps."
             for name, size in self.effective_sample_size.items()
-            if size < _MIN_EFFECTIVE * usual * self.contributing_impressions[name]
+            if size < _MIN_EFFECTIVE_SHARE * usual * self.contributing_impressions[name]
         ]
 
     def _parts(self) -> Sequence[Part]:
@@ -162,25 +163,27 @@ class OffPolicyEstimate(Record):
 
     @property
     def summary(self) -> str:
-        """What was estimated from what, what was left out, and what is doubtful."""
+        """The estimator, the data used and dropped, and caveats."""
         return " ".join(self._sentences())
 
     def _sentences(self) -> list[str]:
         words = [f"Estimated from {self.impressions:,} impressions by {self.estimator}."]
-        words += [f"Judged by {self.held_out}."] if self.held_out else []
+        words += [f"Evaluated on {self.held_out}."] if self.held_out else []
         words += [] if self.recency is None else [str(self.recency)]
         if any(self.never_shown.values()):
-            worth = "what the regression says" if self.estimator == "dr" else "nothing, so the estimate is too low"
-            words.append(f"Documents that were never shown at a position that counts are taken to be worth {worth}.")
-        words += left_out(self.unknown, self.without_propensity) + clipped(self.clip, self.clipped, self.estimator)
+            value = "the prediction of the regression" if self.estimator == "dr" else "0, so the estimate is too low"
+            words.append(f"Documents never shown at a position with a known propensity count as {value}.")
+        words += dropped_sentences(self.unknown, self.without_propensity) + clipping_sentences(
+            self.clip, self.clipped, self.estimator
+        )
         return words + self.caveats + ([self.propensity_conflict] if self.propensity_conflict else [])
 
 
-def left_out(unknown: int, without_propensity: int) -> list[str]:
-    """Sentences about impressions that do not count."""
+def dropped_sentences(unknown: int, without_propensity: int) -> list[str]:
+    """Return sentences about impressions that were dropped."""
     sentences = []
     if unknown:
-        sentences.append(f"{unknown:,} impressions show documents that the data do not have; they were left out.")
+        sentences.append(f"{unknown:,} impressions of documents that are not in the data were dropped.")
     if without_propensity:
         sentences.append(
             f"{without_propensity:,} impressions stood at positions whose propensity is 0 or unknown; they were left "
@@ -189,15 +192,12 @@ def left_out(unknown: int, without_propensity: int) -> list[str]:
     return sentences
 
 
-def clipped(clip: float, impressions: int, correction: str) -> list[str]:
-    """A sentence about the least propensity, where it was divided by."""
+def clipping_sentences(clip: float, impressions: int, correction: str) -> list[str]:
+    """Return a sentence about clipping, if any propensity was clipped."""
     if not impressions:
         return []
-    cost = "the regression stands in for what that takes away" if correction == "dr" else "they count too little"
-    return [
-        f"{impressions:,} impressions have a propensity below {clip:.3g} and were divided by that instead (clip): "
-        f"{cost}."
-    ]
+    cost = "the regression replaces the clipped part" if correction == "dr" else "their clicks count too little"
+    return [f"The propensity of {impressions:,} impressions is below {clip:.3g} and was raised to it (clip): {cost}."]
 
 
 class OffPolicyOptions(SessionOptions, total=False):
@@ -213,7 +213,7 @@ class OffPolicyOptions(SessionOptions, total=False):
 
 @dataclass(frozen=True)
 class _EvaluationSettings:
-    """Keywords of `evaluate` that say how to estimate, with their defaults."""
+    """Options of the estimator, with their defaults."""
 
     estimator: str = "snips"
     context: Context | None = None
@@ -223,7 +223,7 @@ class _EvaluationSettings:
     order: Order | None = None
 
     def check(self) -> None:
-        """Refuse an unknown estimator and a bad confidence level."""
+        """Check the name of the estimator and the confidence level."""
         if self.estimator not in CORRECTIONS:
             raise UnknownNameError("estimator", self.estimator, CORRECTIONS)
         check_number("confidence", self.confidence, above=0, below=1)
@@ -238,36 +238,36 @@ def evaluate(
     propensities: Any = None,
     **options: Unpack[OffPolicyOptions],
 ) -> OffPolicyEstimate:
-    """Estimate a ranker's metrics from a log of clicks on other lists.
+    """Estimate metrics of a ranker from a log of clicks on other lists.
 
     Args:
-        scores: what the ranker gives the documents of `data`, or the fitted ranker.
-        log: sessions of queries of `data`, shown by any rankers.
-        data: documents; labels are not looked at.
-        metrics: ``dcg@k`` (what a document is worth is its gain, a number from 0 to 1), ``ctr@k`` (clicks for each of
-            the top k documents), ``clicks@k`` (clicks of a session on them), ``value@k`` (their value in a session) and
-            ``value-dcg@k`` (gains are what documents bring to a user who looks).
-        estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
-        propensities: as in `train`; None or the name of a method: estimated from the log. Estimates are then corrected
-            for the bias that this causes, and intervals contain the uncertainty of the propensities. Given ones are
-            taken for exact.
-        context: column of the log (or several, crossed) whose contexts have propensities of their own, as in
-            `propensities`. How many clicks a rank gets is then the mean over the contexts that its query is asked in;
-            where contexts vary within sessions, ranks fill the cells that a session had, by position and then context.
-        clip: the smallest propensity to divide by. Default 0, but for ``dr`` as in `train`: a larger one hides how
-            uncertain small propensities are, and intervals become too short.
+        scores: scores of the ranker for the documents of `data`, or the fitted ranker.
+        log: sessions whose queries are in `data`; any rankers may have produced the lists.
+        data: documents; labels are ignored.
+        metrics: names of metrics: ``dcg@k`` (the gain is the relevance, from 0 to 1), ``ctr@k`` (clicks per document in
+            the top k), ``clicks@k`` (clicks per session in the top k), ``value@k`` (value per session of the top k) and
+            ``value-dcg@k`` (the gain is the expected value of a document to a user who examines it).
+        propensities: as in `train`. Default: estimated from the log by ``all-pairs``. Estimates are then corrected for
+            the bias that this causes, and intervals include the uncertainty of the propensities. Given propensities are
+            taken as exact.
+        estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none`` for uncorrected clicks. Default: ``snips``.
+        context: column of the log, or several crossed columns, whose contexts have propensities of their own, as in
+            `propensities`. The expected clicks at a rank are averaged over the contexts of the query. If contexts vary
+            within sessions, ranks fill the cells of a session by position, then context.
+        clip: smallest propensity to divide by. Default: 0, except for ``dr``, where it is as in `train`. A larger value
+            hides the uncertainty of small propensities and makes intervals too short.
         regression: R̂ of ``dr``, as in `train`.
-        confidence: confidence level of the intervals, by Student's t with the jackknife's standard error over queries;
-            the degrees of freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's
-            share of them). If propensities are estimated, 20 groups of queries take the place of queries, and the ends
-            are corrected for curvature (`toprank.significance.resampling.second_order_interval`).
-        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
-        by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
+        confidence: confidence level of the intervals. Default: 0.95. Intervals use Student's t with the jackknife
+            standard error over queries; the degrees of freedom are 1/Σh² − 1, where h is a query's share of the
+            sessions. If propensities are estimated, the jackknife leaves out 20 groups of queries, and the interval has
+            a second-order correction (`toprank.significance.resampling.second_order_interval`).
+        order: order of the scores, if grouping moved rows of the data; see `RankingData.aligned`.
+        time_column: column of the log with times, such as ``time``; evaluate on the latest sessions only, which `train`
             holds out of the same log.
-        holdout: the share of sessions to hold out.
-        half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
-            seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
-        window: leave out sessions that are older than this.
+        holdout: fraction of sessions to hold out.
+        half_life: age at which a session has half the weight of the newest: ``"14d"``, ``"36h"``, or seconds. The
+            estimate is then a mean over recent sessions (`toprank.clicks.recency`).
+        window: drop sessions older than this.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -281,17 +281,19 @@ def evaluate(
     check_data("off-policy evaluation", data)
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     if not names:
-        raise DataError("Name a metric or several, such as dcg@10 and ctr@3.")
+        raise DataError("metrics is empty; name at least one metric, such as dcg@10 or ctr@3.")
     settings, sessions = options_of("evaluate", options, OffPolicyOptions, _EvaluationSettings, Sessions)
     settings.check()
-    wanted, estimator = list(dict.fromkeys(map(Metric.of, names))), settings.estimator
+    wanted, estimator = list(dict.fromkeys(map(Metric.from_name, names))), settings.estimator
     values = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, settings.order)
     ranks = {"": ranks_of(np.asarray(values, dtype=np.float64), data)}
     evidence = bind(
         log, data, reward=tuple({metric.reward for metric in wanted}), propensities=propensities, sessions=sessions,
         context=settings.context, regression=settings.regression if estimator == "dr" else None,
     )  # fmt: skip
-    judged = judge(evidence, [Correction(estimator, settings.clip)], ranks, wanted, settings.confidence)[estimator]
+    judged = estimate_rankers(evidence, [Correction(estimator, settings.clip)], ranks, wanted, settings.confidence)[
+        estimator
+    ]
     problem = "" if judged.curves is None else contradiction(judged.curves, evidence.log)
     estimate = replace(
         judged.estimates[""], recency=evidence.chosen.recency, held_out=evidence.chosen.held_out,
@@ -306,23 +308,23 @@ def evaluate(
 
 
 class JackknifedMeans(NamedTuple):
-    """Means by ranker, metric and query (or group of queries) that is left out; and its fraction of the sessions."""
+    """Means by ranker, metric and left-out query (or group of queries), and the weight of each in the sessions."""
 
     means: FloatArray
     shares: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedRankers:
-    """Estimates of rankers by one estimator, and what compares every two of them on the same clicks.
+class RankerEstimates:
+    """Estimates of several rankers by one estimator, and their paired differences on the same clicks.
 
     Attributes:
         evidence: the clicks.
-        policies: the metrics of each ranker, for each query.
+        policies: metrics of each ranker, per query.
         correction: the estimator.
-        ranks: the rank of each document, by ranker.
+        ranks: rank of each document, by ranker.
         metrics: the metrics.
-        without: the means without each query, or group of queries.
+        without: leave-one-out means: means without each query, or group of queries.
         confidence: confidence level of the intervals.
     """
 
@@ -336,12 +338,12 @@ class JudgedRankers:
 
     @cached_property
     def estimates(self) -> dict[str, OffPolicyEstimate]:
-        """The estimates of each ranker."""
+        """Estimates of each ranker."""
         return {name: self._estimates_of(name) for name in self.ranks}
 
     @property
-    def reestimates(self) -> bool:
-        """Whether intervals contain the uncertainty of propensities that were estimated from the log."""
+    def estimates_propensities(self) -> bool:
+        """Whether propensities were estimated from the log, so that intervals include their uncertainty."""
         return self.curves is not None and self.evidence.source.is_log
 
     @property
@@ -351,12 +353,12 @@ class JudgedRankers:
         return self.evidence.curves if needed else None
 
     def looks(self, metric: str, one: str, other: str | None = None) -> FloatArray:
-        """Return the weight of each document in a metric of one ranker, less that for another."""
+        """Return the weight of each document in a metric of one ranker, minus its weight for another."""
         looks = self.policies.parts[one][metric].weights
         return looks if other is None else looks - self.policies.parts[other][metric].weights
 
     def added(self, metric: str, one: str, other: str | None = None) -> FloatArray:
-        """Return the weight of each document in the sum of a metric, or of a difference, over sessions."""
+        """Return the weight of each document in a metric, or in a difference, summed over sessions."""
         sessions: FloatArray = self.evidence.queries.broadcast(self.evidence.sessions)
         return self.looks(metric, one, other) * sessions
 
@@ -370,12 +372,12 @@ class JudgedRankers:
         return self._interval(difference)
 
     def informing_lists(self, metric: str, one: str, other: str | None = None) -> float | None:
-        """Return the effective number of lists that inform the propensities of the documents that decide a metric.
+        """Return the effective number of lists that inform the propensities relevant for a metric.
 
-        None if propensities do not come from documents that were shown at several positions.
+        None if propensities do not come from documents shown at several positions.
         """
         evidence, curves = self.evidence, self.curves
-        if not self.reestimates or evidence.source.method not in (*HARVESTED, "trust"):
+        if not self.estimates_propensities or evidence.source.method not in (*HARVESTED, "trust"):
             return None
         in_cells = curves.layout is not None and curves.layout.varies
         known, cells = self.policies.relevance[metric], evidence.cells
@@ -387,14 +389,14 @@ class JudgedRankers:
         return [known.name for known in self.metrics].index(metric)
 
     def _interval(self, of: Callable[[FloatArray], FloatArray]) -> Interval:
-        """Return the interval of a number that means by ranker and metric give."""
+        """Return the interval of a function of the means by ranker and metric."""
         value, rests, shares = float(of(self.policies.means)), of(self.without.means), self.without.shares
-        if not self.reestimates:
+        if not self.estimates_propensities:
             return jackknife_interval(value, rests, shares, self.confidence)
         return second_order_interval(value, rests, shares, lambda w: float(of(self._means(w))), self.confidence)
 
     def _means(self, group_weights: FloatArray) -> FloatArray:
-        """Return the means if groups of queries have other weights, with propensities estimated anew."""
+        """Return the means after reweighting groups of queries and estimating the propensities again."""
         group = np.argmin(self.evidence.groups[0], axis=0)
         with held_warnings():
             part = self.evidence.reweighted(group_weights[group])
@@ -421,17 +423,17 @@ class JudgedRankers:
         )  # fmt: skip
 
 
-def judge(
+def estimate_rankers(
     evidence: Evidence, corrections: Sequence[Correction], ranks: Mapping[str, IntArray], metrics: Sequence[Metric],
     confidence: float = 0.95,
-) -> dict[str, JudgedRankers]:  # fmt: skip
-    """Evaluate rankers by several estimators at once, from the ranks that they give to the documents.
+) -> dict[str, RankerEstimates]:  # fmt: skip
+    """Estimate metrics of rankers, given by the ranks of the documents, by several estimators.
 
-    If propensities are estimated from the log, they are estimated anew without each group of queries. If a part of the
-    log does not identify them, there are no estimates without groups, and intervals are infinite.
+    If propensities are estimated from the log, they are estimated again without each group of queries. If a part of the
+    log does not identify them, intervals are infinite.
     """
     source = evidence.source
-    if source.is_log:  # the least propensity is the same for every part of the log
+    if source.is_log:  # Use the clipping of the whole log for every part of it.
         corrections = [
             of
             if of.clip is not None or of.name == "none"
@@ -444,7 +446,7 @@ def judge(
     without: list[list[FloatArray]] = []
     try:
         for group in range(len(groups)):
-            with held_warnings():  # warnings about the whole log were given before
+            with held_warnings():  # The whole log has already warned.
                 part = evidence.without(group)
                 without.append([part.policy_values(of, ranks, metrics).means for of in corrections])
     except DataError:
@@ -461,7 +463,7 @@ def judge(
                 [leave_one_out_means(part.values, weights) for part in of.values()] for of in policies.parts.values()
             ]
             left_out = JackknifedMeans(np.array(values), weights / weights.sum())
-        judged[correction.name] = JudgedRankers(evidence, policies, correction, ranks, metrics, left_out, confidence)
+        judged[correction.name] = RankerEstimates(evidence, policies, correction, ranks, metrics, left_out, confidence)
     return judged
 
 
@@ -472,10 +474,10 @@ def _or_infinity(number: float | None) -> float:
 def informing_lists(document: IntArray, position: IntArray, shown: FloatArray, counts: FloatArray) -> float:
     """Return the effective number of lists that inform the propensities.
 
-    A document shown n_k times in cell k (a position) and N times in all compares the cell with others as well as
-    n_k (N - n_k) / N impressions in each would. A list that swaps two documents adds 2 to both of their positions, so
-    half the sum over documents is the number of such lists at each position. Returned is the harmonic mean over
-    impressions that count `counts`.
+    A document shown n_k times in cell k (a position) and N times in total carries the same information about the cell
+    as n_k (N - n_k) / N impressions in each of two cells. A list that swaps two documents adds 2 to both of their
+    positions, so half the sum over documents is the number of such lists at each position. The result is the harmonic
+    mean over impressions, weighted by `counts`.
 
     >>> document, position = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])  # ten of 1,000 lists were swapped
     >>> round(informing_lists(document, position, np.array([990.0, 10, 10, 990]), np.ones(4)), 2)

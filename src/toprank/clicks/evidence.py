@@ -1,7 +1,7 @@
-"""`Evidence`: a log joined with data once, which answers every question about the two from sums.
+"""`Evidence`: a log joined with data once, so that all questions about the two are answered from sums.
 
-The join adds up impressions by document and cell (a position, or a position in a context). Queries own their documents,
-so leaving queries out, weighing them differently and dividing them into folds only drops or scales these sums.
+The join sums impressions by document and cell (a position, or a position in a context). Documents belong to queries, so
+leaving out, reweighting or splitting queries only drops or scales these sums.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from toprank.clicks.corrections import (
     Relevance,
     check_known,
     correct,
-    curves_of,
     data_queries,
     refuse_trust,
+    resolve_curves,
 )
 from toprank.clicks.curves import PropensityCurves
 from toprank.clicks.intervention_harvesting import (
@@ -45,13 +45,13 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 from toprank.rankers.linear.ranker import LinearRanker
 
-_GROUPS = 20  # of queries, for the jackknife of what depends on estimated propensities
-_FOLDS = 5  # of queries, for the regression of `dr`
+_N_GROUPS = 20  # Number of groups of queries in the jackknife of estimates that depend on estimated propensities.
+_N_FOLDS = 5  # Number of folds of queries for the regression of `dr`.
 _IDS = Remedy("Give document_ids.", "Name the column that holds them with {document_id}.", document_id=...)
 
 
 class PropensitySource(NamedTuple):
-    """Where propensities come from: given ones, or the method that estimates them from the log."""
+    """Source of propensities: given values, or the method that estimates them from the log."""
 
     propensities: Any = None
     context: Context | None = None
@@ -64,17 +64,17 @@ class PropensitySource(NamedTuple):
 
     @property
     def method(self) -> str:
-        """The method of estimation."""
+        """Name of the estimation method."""
         return self.propensities or "all-pairs"
 
     @property
     def is_harvested(self) -> bool:
-        """Whether propensities are harvested by position."""
+        """Whether propensities are estimated by position with intervention harvesting."""
         return self.is_log and self.context is None and self.method in HARVESTED
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the log that hold the context."""
+        """Columns of the log that define the context."""
         layout = getattr(self.propensities, "layout", None)
         if self.context is not None:
             return columns_of(self.context)
@@ -83,7 +83,7 @@ class PropensitySource(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """What all parts of bound evidence share: the whole log and data, and estimates from them."""
+    """State shared by all parts of bound evidence: the whole log and data, and estimates from them."""
 
     log: ClickLog
     data: RankingData
@@ -93,18 +93,18 @@ class _Origin:
 
     @cached_property
     def sessions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """For each query of the log: its number of sessions, their weights, and the squares of these, summed."""
+        """For each query of the log: number of its sessions, sum of their weights, and sum of the squared weights."""
         weights, query, n = self.log.session_weights, self.log.session_query, self.log.n_queries
         return sums(query, None, n), sums(query, weights, n), sums(query, weights**2, n)
 
     @cached_property
     def curves(self) -> PropensityCurves:
-        """The propensities of the whole log."""
+        """Propensities of the whole log."""
         propensities, context, ranker = self.source
-        return curves_of(propensities, self.log, self.data, ranker, context)
+        return resolve_curves(propensities, self.log, self.data, ranker, context)
 
     def estimator(self, method: str) -> PropensityEstimator:
-        """Return the log made ready for a method."""
+        """Return the cached estimator of a method."""
         if method not in self.estimators:
             self.estimators[method] = prepared(self.log, method)
         return self.estimators[method]
@@ -112,15 +112,15 @@ class _Origin:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Sessions of a log joined with data, with their propensities; make it with `bind`.
+    """Sessions of a log joined with data and propensities, created by `bind`.
 
     Attributes:
         data: documents and features.
-        cells: impressions, added up by document and cell.
-        counts: how often each query of the log counts; 0: it is left out.
-        data_query: for each query of the log, its number in the data, or -1.
-        chosen: which sessions of the log count, and why.
-        regression: R̂ of each row for ``dr``; None: it is learned from the clicks on other queries.
+        cells: impressions, summed by document and cell.
+        counts: weight of each query of the log; 0 if it is left out.
+        data_query: for each query of the log, its index in the data, or -1.
+        chosen: the selected sessions of the log and how they were selected.
+        regression: R̂ of each row for ``dr``; None to learn it from the clicks on other queries.
     """
 
     data: RankingData
@@ -141,17 +141,17 @@ class Evidence:
 
     @property
     def source(self) -> PropensitySource:
-        """Where the propensities come from."""
+        """Source of the propensities."""
         return self._origin.source
 
     @property
     def depth(self) -> int:
-        """The lowest position of these sessions."""
+        """The last position in these sessions."""
         return int(self.cells.position.max())
 
     @cached_property
     def log(self) -> ClickLog:
-        """The sessions that count, with their weights."""
+        """The selected sessions, with their weights."""
         log, counts = self._origin.log, self.counts
         if not self._is_part:
             return log
@@ -162,12 +162,12 @@ class Evidence:
 
     @cached_property
     def sessions(self) -> FloatArray:
-        """For each query of the data, the weight of its sessions."""
+        """Total session weight of each query of the data."""
         return self._by_query(self._origin.sessions[1] * self.counts)
 
     @cached_property
     def n_sessions(self) -> FloatArray:
-        """For each query of the data, the number of its sessions."""
+        """Number of sessions of each query of the data."""
         return self._by_query(self._origin.sessions[0] * (self.counts > 0))
 
     def _by_query(self, values: FloatArray) -> FloatArray:
@@ -181,19 +181,23 @@ class Evidence:
 
     @cached_property
     def groups(self) -> tuple[FloatArray, FloatArray]:
-        """Groups of queries for the jackknife: how often each query counts without each group; shares of sessions."""
-        return jackknife_groups(self.log, _GROUPS, 0)
+        """Jackknife groups of queries: weights of the queries without each group, and the share of sessions of each
+        group.
+        """
+        return jackknife_groups(self.log, _N_GROUPS, 0)
 
     def without(self, group: int) -> Evidence:
-        """Return the evidence without a group of queries, with propensities estimated anew."""
+        """Return the evidence without a group of queries; propensities are estimated again."""
         return self.reweighted(self.groups[0][group])
 
     def reweighted(self, weights: FloatArray) -> Evidence:
-        """Return the evidence if each query of the log counts so often, with propensities estimated anew."""
+        """Return the evidence with other weights of the log's queries; propensities are estimated again."""
         return self._part(weights)
 
     def select(self, which: npt.ArrayLike) -> Evidence:
-        """Return the evidence on some queries of the data, by a mask; queries that the data lack stay."""
+        """Return the evidence for the queries of a mask over the data; queries of the log that are not in the data
+        stay.
+        """
         mask = np.asarray(which, dtype=bool)
         kept = (self.data_query < 0) | mask[self.data_query]
         return self._part(kept * 1.0)._on(self.data.select(mask), self.queries.broadcast(mask), mask)
@@ -203,15 +207,15 @@ class Evidence:
         return self._on(self.data.filter(documents), documents, self.queries.sum(documents) > 0)
 
     def _on(self, data: RankingData, rows: BoolArray, queries: BoolArray) -> Evidence:
-        """Return the same sessions joined with a part of the data, by masks of its rows and queries."""
+        """Return the same sessions joined with a part of the data, given by masks of rows and queries."""
         return replace(
-            self, data=data, cells=replace(self.cells, row=_moved(self.cells.row, rows)),
-            data_query=_moved(self.data_query, queries),
+            self, data=data, cells=replace(self.cells, row=_renumbered(self.cells.row, rows)),
+            data_query=_renumbered(self.data_query, queries),
             regression=None if self.regression is None else self.regression[rows],
         )  # fmt: skip
 
     def with_propensities(self, source: PropensitySource) -> Evidence:
-        """Return the same evidence with other propensities, of the same contexts."""
+        """Return the same evidence with other propensities of the same contexts."""
         return replace(self, _origin=replace(self._origin, source=source))
 
     def _part(self, weights: FloatArray) -> Evidence:
@@ -230,11 +234,11 @@ class Evidence:
         if not self._is_part or not source.is_log:
             return origin.curves
         propensities, context, ranker = source
-        return curves_of(propensities, self.log, origin.data, ranker, context, origin.curves)
+        return resolve_curves(propensities, self.log, origin.data, ranker, context, origin.curves)
 
     @property
     def whole_curves(self) -> PropensityCurves:
-        """The propensities of the evidence that this is a part of."""
+        """Propensities of the evidence that this is a part of."""
         return self._origin.curves
 
     def _harvested(self, method: str) -> PropensityCurves:
@@ -247,13 +251,13 @@ class Evidence:
             known = self._joined(method)[: len(slope)]
         refuse_one_order(self._origin.log, known)
         if len(slope) < self.depth:
-            raise DataError("The sessions that were shuffled show fewer positions than the log; use log.top(k).")
+            raise DataError("The shuffled sessions have fewer positions than the log. Use log.top(k).")
         curves = PropensityCurves.from_values(np.where(known, slope, np.nan), method)
         check_known(curves, self.cells.position - 1)
         return replace(curves, least=self.least)
 
     def _joined(self, method: str) -> BoolArray:
-        """Whether documents of these sessions join each position to the first, as the method needs it."""
+        """Return whether documents of these sessions connect each position to the first, as the method requires."""
         from scipy.sparse import csr_matrix
 
         depth = self._origin.log.depth
@@ -269,13 +273,13 @@ class Evidence:
 
     @property
     def least(self) -> float:
-        """The least propensity to divide by if propensities, or a regression, are as noisy as the log is short."""
+        """Smallest propensity to divide by, if propensities or a regression are estimated from this log."""
         n = float(self._origin.sessions[1] @ self.counts) * self.effective_share
         return min(1.0, 10 / float(np.sqrt(max(n, 1))))
 
     @property
     def effective_share(self) -> float:
-        """The effective number of sessions as a fraction of the sum of their weights."""
+        """Effective number of sessions, as a fraction of the sum of their weights."""
         _, weight, squared = self._origin.sessions
         return float(weight @ self.counts) / max(float(squared @ self.counts**2), 1e-300)
 
@@ -295,7 +299,7 @@ class Evidence:
         share = float(weight.sum()) / max(float(weight @ weight), 1e-300)
         return np.asarray(known[np.searchsorted(keys, own)] * share)
 
-    # ---- answers ----
+    # ---- estimates ----
 
     def relevance(self, correction: Correction, reward: str = "click") -> Relevance:
         """Return the corrected relevance of each document."""
@@ -314,7 +318,7 @@ class Evidence:
         return correct(joined, correction, curves, predicted)
 
     def index_of(self, curves: PropensityCurves) -> IntArray:
-        """Return the index of α and β for each of the cells."""
+        """Return the index of α and β for each cell."""
         if curves.layout is None:
             return self.cells.position - 1
         row = {name: number for number, name in enumerate(curves.layout.names, 1)}
@@ -324,7 +328,7 @@ class Evidence:
     def _check_joined(self) -> None:
         if (self.cells.row >= 0).any():
             return
-        problem = "No impression of the log shows a document of the data"
+        problem = "No impression of the log matches a document of the data"
         if self.data.document_ids is None:
             raise DataError(f"{problem}, which has no document ids.", remedy=_IDS)
         raise DataError(f"{problem}: check that both use the same query and document ids.")
@@ -332,7 +336,7 @@ class Evidence:
     def policy_values(
         self, correction: Correction, ranks: Mapping[str, IntArray], metrics: Sequence[Metric]
     ) -> PolicyValues:
-        """Return the values of rankers, by the ranks that they give to the documents, for each query with sessions."""
+        """Return the values of rankers, given by the ranks of the documents, for each query with sessions."""
         known = {reward: self.relevance(correction, reward) for reward in dict.fromkeys(of.reward for of in metrics)}
         curves = self.curves if any(metric.needs_curves for metric in metrics) else None
         log = self._origin.log if curves is None or curves.layout is None else self.log
@@ -352,8 +356,8 @@ def _cell_keys(log: ClickLog, source: PropensitySource) -> IntArray:
     return (log.pair * np.int64(len(contexts.names)) + contexts.number) * log.depth + log.position - 1
 
 
-def _moved(number: IntArray, kept: BoolArray) -> IntArray:
-    """Number rows or queries as they are without those that are not kept; -1 for these."""
+def _renumbered(number: IntArray, kept: BoolArray) -> IntArray:
+    """Renumber rows or queries after dropping those outside of the mask; dropped ones become -1."""
     place = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
     return np.asarray(place[number])
 
@@ -365,14 +369,14 @@ def bind(
     """Join a log with data.
 
     Args:
-        log: sessions of queries of `data`.
+        log: sessions whose queries are in `data`.
         data: documents with features.
-        reward: what the sessions are asked about: ``click``, ``value`` or both.
-        sessions: which sessions count. Default: all, each once.
-        propensities: given ones, or the name of a method. Default: ``all-pairs``.
+        reward: reward to estimate: ``click``, ``value``, or both. Default: ``click``.
+        sessions: selection of sessions. Default: all, with equal weights.
+        propensities: given propensities, or the name of a method. Default: ``all-pairs``.
         context: columns whose contexts have propensities of their own.
-        ranker: ranker of the methods that learn propensities from features. Default: a linear one.
-        regression: R̂ of ``dr``, a number for each document or a fitted ranker. Default: learned from other queries.
+        ranker: ranker of the methods that learn propensities from features. Default: a linear ranker.
+        regression: R̂ of ``dr``: a number for each document, or a fitted ranker. Default: learned from other queries.
 
     >>> data = RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
     >>> log = ClickLog.from_columns(["q"] * 4, ["x", "y"] * 2, [1, 2] * 2, [1, 0, 0, 1])
@@ -411,10 +415,11 @@ def _predicted(regression: Any, data: RankingData) -> FloatArray:
 
 
 def out_of_fold_regression(evidence: Evidence, reward: str = "click") -> FloatArray:
-    """Return R̂ of each row: a linear regression on the corrected clicks of other queries; 0 if there is one query.
+    """Return R̂ of each row, a linear regression on the corrected clicks of other queries; 0 if there is only one
+    query.
 
-    A document weighs as much as it was examined, which its variance goes by. Predictions of clicks stay within 0 and 1,
-    predictions of values within the values of documents.
+    Documents are weighted by their exposure, to which the variance of their relevance is inversely proportional.
+    Predictions of clicks are clipped to [0, 1], predictions of values to the range of the observed values.
     """
     from toprank.losses import Squared
 
@@ -423,7 +428,7 @@ def out_of_fold_regression(evidence: Evidence, reward: str = "click") -> FloatAr
     looks = known.exposure
     queries = np.flatnonzero(evidence.queries.sum(looks > 0))
     fold = np.full(evidence.data.n_queries, -1)
-    fold[queries] = np.arange(len(queries)) % _FOLDS
+    fold[queries] = np.arange(len(queries)) % _N_FOLDS
     if len(queries) < 2:
         return np.zeros(evidence.data.n_documents)
     part = evidence.data.replace(labels=known.labels, document_weights=looks, query_weights=None)

@@ -33,7 +33,7 @@ from toprank.significance import Interval, effective_sample_size, leave_one_out_
 from toprank.significance.resampling import jackknife_variance, mean_interval
 
 METHODS = ("team-draft", "probabilistic")
-_FALL = 3.0  # chances fall as 1/rank³
+_RANK_EXPONENT = 3.0  # chances fall as 1/rank³
 
 
 def interleave(
@@ -77,7 +77,7 @@ def interleave(
         ranking(np.asarray(data.aligned(scores, order), dtype=np.float64), data.queries).order for scores in (a, b)
     ]
     query = rng.integers(0, data.n_queries, sessions)
-    draft = _drafted if method == "team-draft" else _probabilistic
+    draft = _team_draft_list if method == "team-draft" else _probabilistic_list
     lists, teams = [], []
     for number in query.tolist():
         part = slice(*data.queries.offsets[number : number + 2])
@@ -106,14 +106,14 @@ def team_draft(a: Sequence[int], b: Sequence[int], k: int, coin: Callable[[], in
     return taken
 
 
-def _drafted(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+def _team_draft_list(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     taken = team_draft(a.tolist(), b.tolist(), k, lambda: int(rng.integers(0, 2)))
     return np.array(list(taken)), np.array(list(taken.values()))
 
 
-def _probabilistic(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+def _probabilistic_list(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     teams = rng.integers(0, 2, min(k, len(a)))
-    chances = 1.0 / np.arange(1, len(a) + 1) ** _FALL
+    chances = 1.0 / np.arange(1, len(a) + 1) ** _RANK_EXPONENT
     remaining: list[dict[int, float]] = [dict(zip(order.tolist(), chances.tolist(), strict=True)) for order in (a, b)]
     shown = []
     for team in teams.tolist():
@@ -233,7 +233,9 @@ def analyze_interleaving(
     _check_method(method)
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
-    names, votes = teams_of(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data, order))
+    names, votes = (
+        teams_of(log) if method == "team-draft" else (("a", "b"), _credit_by_probability(log, a, b, data, order))
+    )
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
     clicks = log.session_clicks
     won, lost = credit > 1e-12, credit < -1e-12  # shares of chances that cancel leave some rounding
@@ -337,7 +339,9 @@ def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
     return (str(names[0]), str(names[1])), np.where(team == 0, 1.0, -1.0)
 
 
-def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, score_order: Order | None) -> FloatArray:
+def _credit_by_probability(
+    log: ClickLog, a: Any, b: Any, data: RankingData | None, score_order: Order | None
+) -> FloatArray:
     """Return for each impression P(a drew it) - P(b drew it), given what stood above."""
     if a is None or b is None or data is None:
         raise DataError("Probabilistic interleaving credits clicks by both rankings: give a=, b= and data=.")
@@ -348,7 +352,7 @@ def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, score_order
     for side, scores in enumerate((a, b)):
         order = ranking(np.asarray(data.aligned(scores, score_order), dtype=np.float64), data.queries).order
         worth = np.empty(len(order))
-        worth[order] = 1 / (data.queries.positions_in_query + 1.0) ** _FALL
+        worth[order] = 1 / (data.queries.positions_in_query + 1.0) ** _RANK_EXPONENT
         whole = data.queries.broadcast(data.queries.sum(worth))[row]
         above = np.cumsum(worth[row]) - worth[row]
         gone = above - np.repeat(above[log.offsets[:-1]], np.diff(log.offsets))

@@ -1,12 +1,12 @@
-"""The launch report: what a ranker would bring beside the current one, from a log.
+"""Launch reports: estimate from a log how a new ranker compares with the current one.
 
-Both rankers are judged by the same clicks, so the interval is that of their paired difference. The rule that decides is
-that of `LaunchReport`.
+Both rankers are evaluated on the same clicks, so the interval is that of their paired difference. `LaunchReport`
+applies the decision rule.
 
-The estimand is the mean difference over sessions in the population of queries that the log is a sample of, not over a
-fixed list of queries. If several new rankers are compared on one log, each interval has the confidence level 1 - α/m
-for m rankers (Bonferroni), which is Holm's first step: the level that the best of them is tested at. Intervals of
-slices are simultaneous in the same way.
+The estimand is the mean difference over sessions in the population of queries that the log was sampled from, not over a
+fixed set of queries. If m new rankers are compared on one log, each interval has confidence level 1 - α/m (Bonferroni),
+the first step of Holm's procedure, at which the best ranker is tested. Intervals of slices are simultaneous in the same
+way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from toprank.clicks.assumptions import CascadeCheck, ReadersQuestion, check_cascade, trust_caveats
+from toprank.clicks.assumptions import CascadeCheck, CascadeQuestion, check_cascade, trust_caveats
 from toprank.clicks.contexts import Context, ContextCells, contexts_of
 from toprank.clicks.corrections import Correction, Relevance
 from toprank.clicks.curves import contradiction
-from toprank.clicks.evaluation import JudgedRankers, judge, left_out
+from toprank.clicks.evaluation import RankerEstimates, dropped_sentences, estimate_rankers
 from toprank.clicks.evidence import Evidence, bind
 from toprank.clicks.launch_result import (
     DO_NOT_LAUNCH,
@@ -32,11 +32,11 @@ from toprank.clicks.launch_result import (
     Cost,
     LaunchReport,
     SliceGain,
-    side_of,
+    decision_of,
 )
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.policies import Metric, ranks_of
-from toprank.clicks.ranking_changes import RankPairs, compare_rankings
+from toprank.clicks.ranking_changes import RankingPair, compare_rankings
 from toprank.clicks.recency import SessionOptions, Sessions, options_of
 from toprank.clicks.training_overlap import TrainingOverlap
 from toprank.compute import FloatArray, IntArray
@@ -54,7 +54,7 @@ _DEPTH = 10
 
 
 class LaunchOptions(SessionOptions, total=False):
-    """Keywords of `launch_report`."""
+    """Keyword arguments of `launch_report`."""
 
     k: int | None
     context: Context | None
@@ -75,7 +75,7 @@ class LaunchOptions(SessionOptions, total=False):
 
 @dataclass(frozen=True)
 class _LaunchSettings:
-    """Keywords of `launch_report` that say what to compare, with their defaults."""
+    """Options of the comparison, with their defaults."""
 
     k: int | None = None
     context: Context | None = None
@@ -93,7 +93,7 @@ class _LaunchSettings:
     seed: int = 0
 
     def check(self) -> None:
-        """Refuse numbers that no report can have."""
+        """Check the numbers."""
         check_whole("min_effective_sample_size", self.min_effective_sample_size, 1)
         check_number("confidence", self.confidence, above=0, below=1)
         if self.max_unseen_value is not None:
@@ -111,48 +111,51 @@ def launch_report(
     propensities: Any = None,
     **options: Unpack[LaunchOptions],
 ) -> LaunchReport:
-    """Say whether to launch a new ranker, from a log of what users did with lists of any rankers.
+    """Decide whether to launch a new ranker, from a log of clicks on lists of any rankers.
 
-    The sessions must be ones that neither ranker learned from: give a log of later days, or `since`, or `by`. A ranker
-    that is known to have learned from them does not win: its file says so where `train` made it.
+    Neither ranker may have been trained on the sessions: give a log of later days, or `since`, or `time_column`. A
+    ranker that is known to overlap cannot win; model files written after `train` contain the necessary record.
 
-    The best of several new rankers looks better than it is. Give all of them to one call, as a mapping, or count them
-    in `n_candidates`: intervals are then as wide as the number of comparisons requires. Rankers that were compared on
-    these sessions in any other way (`evaluate`, earlier reports) count too.
+    The best of several new rankers looks better than it is. Pass all of them in one call as a mapping, or count them in
+    `n_candidates`; the intervals are widened for the number of comparisons. Rankers that were compared on these
+    sessions in any other way (`evaluate`, earlier reports) count too.
 
     Args:
-        log: sessions of queries of `data`. Some lists must have been explored, or made by several rankers.
-        data: documents; labels are only used for metrics beside the estimates.
-        new: a fitted ranker, or its scores of the documents; or a mapping from names to several of these. The report is
-            then on the one with the largest estimated difference, and `LaunchReport.candidates` has all differences.
-        current: the ranker that serves now, or its scores.
-        metric: ``click`` or ``value``: what a session brings at the top `k`.
-        k: None: 10, or the depth of the log where that is less.
-        estimator: the one that decides: ``ips``, ``snips`` or ``dr``. Choose it before you look.
-        propensities: as in `evaluate`; None: estimated from the log; the difference is then corrected for the bias
-            that this causes, and its interval contains their uncertainty.
+        log: sessions whose queries are in `data`. Some lists must have been explored, or produced by several rankers.
+        data: documents. Labels are only used for an additional comparison.
+        new: a fitted ranker, its scores of the documents, or a mapping from names to several of these. The report is
+            then about the one with the largest estimated difference; `LaunchReport.candidates` contains all
+            differences.
+        current: the ranker in production, or its scores.
+        metric: ``click`` or ``value``: clicks or value per session in the top `k`. Default: ``click``.
+        estimator: the deciding estimator: ``ips``, ``snips`` or ``dr``. Choose it before looking at results. Default:
+            ``snips``.
+        propensities: as in `evaluate`. Default: estimated from the log; the difference is then corrected for the bias
+            that this causes, and its interval includes the uncertainty of the propensities.
+        k: depth of the metric. Default: 10, or the depth of the log if that is smaller.
         context: column of the log whose contexts have propensities of their own, as in `evaluate`.
-        clip: the least propensity to divide by, as in `evaluate`.
-        max_unseen_value: what a document that was never shown can be worth to a user who looks at it; None: 1 for
-            clicks, for values the most that any document of the log seems to be worth.
-        min_effective_sample_size: the effective sample that a decision needs.
-        slice_by: also report the difference by slice of the queries: a column that the data carry, or as `compare` has
-            it. The intervals of the slices are simultaneous (Bonferroni).
-        reference: data like those that the new ranker was trained for, to see what has drifted.
-        since: leave out sessions before this time of the log, in seconds since 1970.
-        by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
-            holds out of the same log.
-        holdout: the share of sessions to hold out.
-        half_life: age at which a session counts half as much as the newest: ``"14d"``, ``"36h"``, or seconds.
-        window: leave out sessions that are older than this.
-        version: version of the current model, or the SHA-256 of its file; sessions served by others are reported.
-        current_data: the same documents in the columns of the current ranker, where the new one takes others.
-        names: names of the new ranker and the current one.
-        n_candidates: number of new rankers compared with the current one on these sessions. Default: as many as `new`
-            has. Intervals have the confidence level 1 - (1 - confidence) / n_candidates (Bonferroni).
-        n_examples: queries to show side by side.
-        confidence: confidence level of the intervals, of all new rankers together.
-        seed: seed of the random draws.
+        clip: smallest propensity to divide by, as in `evaluate`.
+        max_unseen_value: maximum value of a document that was never shown to a user who examines it. Default: 1 for
+            clicks; for values, the largest estimated value of a document in the log.
+        min_effective_sample_size: minimum effective sample size for a decision, in impressions. Default: 1000.
+        slice_by: also report the difference by slice of the queries: a metadata column, or an argument as in `compare`.
+            The intervals of the slices are simultaneous (Bonferroni).
+        reference: data that the new ranker was trained for, to report drift. Default: no drift report.
+        since: drop sessions before this time, in seconds since 1970.
+        time_column: column of the log with times, such as ``time``; use the latest sessions only, which `train` holds
+            out of the same log.
+        holdout: fraction of sessions to hold out.
+        half_life: age at which a session has half the weight of the newest: ``"14d"``, ``"36h"``, or seconds.
+        window: drop sessions older than this.
+        version: version of the current model, or the SHA-256 of its file; sessions served by other versions are
+            reported.
+        current_data: the same documents with the columns of the current ranker, if the new one uses different columns.
+        names: names of the new and the current ranker.
+        n_candidates: number of new rankers compared with the current one on these sessions. Default: the number of
+            rankers in `new`. Each interval has confidence level 1 - (1 - confidence) / n_candidates (Bonferroni).
+        n_examples: number of queries to show side by side. Default: 5.
+        confidence: simultaneous confidence level for all new rankers. Default: 0.95.
+        seed: seed of the random generator.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_documents=5, seed=0)
@@ -167,30 +170,30 @@ def launch_report(
     _check_names(log, metric, estimator)
     settings, sessions = options_of("launch_report", options, LaunchOptions, _LaunchSettings, Sessions)
     settings.check()
-    rivals = _Rivals.of(new, current, data, settings)
+    rankers = _Rankers.from_arguments(new, current, data, settings)
     evidence = bind(log, data, reward=metric, sessions=sessions, propensities=propensities, context=settings.context)
-    question = _Question.of(evidence, metric, estimator, settings, rivals.n_candidates)
+    question = _Question.from_evidence(evidence, metric, estimator, settings, rankers.n_candidates)
     if metric == "value" and estimator != "ips":
         _refuse_trust(evidence)
     try:
-        judged = judge(evidence, question.corrections, rivals.ranks, [question.metric], question.level)
+        judged = estimate_rankers(evidence, question.corrections, rankers.ranks, [question.metric], question.level)
     except UnidentifiedError as reason:
-        return _undecided_report(question, rivals, reason.args[0])
+        return _undecided_report(question, rankers, reason.args[0])
     deciding, metric_name = judged[estimator], question.metric.name
-    gains = {name: deciding.gain(name, rivals.current, metric_name) for name in rivals.new}
-    names = (max(gains, key=lambda name: gains[name].value), rivals.current)
-    return _report(question, rivals, judged, gains, names)
+    gains = {name: deciding.gain(name, rankers.current, metric_name) for name in rankers.new}
+    names = (max(gains, key=lambda name: gains[name].value), rankers.current)
+    return _report(question, rankers, judged, gains, names)
 
 
 def _refuse_trust(evidence: Evidence) -> None:
-    """Refuse given propensities with offsets, which estimators of values other than ips do not take."""
+    """Reject given propensities with offsets: for values, only ips supports them."""
     if not evidence.source.is_log and evidence.curves.has_offsets:
-        raise DataError("With trust in positions, values have one estimator only,", remedy=_BY_IPS)
+        raise DataError("With trust in positions, only one estimator supports values:", remedy=_BY_IPS)
 
 
 @dataclass(frozen=True, eq=False)
-class _Rivals:
-    """The new rankers and the current one: their scores, costs and ranks by name."""
+class _Rankers:
+    """The new rankers and the current one: scores, costs and ranks by name."""
 
     new: Mapping[str, Any]
     current: str
@@ -201,12 +204,12 @@ class _Rivals:
     n_candidates: int
 
     @classmethod
-    def of(cls, new: Any, current: Any, data: RankingData, settings: _LaunchSettings) -> _Rivals:
+    def from_arguments(cls, new: Any, current: Any, data: RankingData, settings: _LaunchSettings) -> _Rankers:
         names, other = settings.names, settings.current_data
         candidates = _candidates(new, names)
         n_candidates = _n_candidates(settings.n_candidates, len(candidates))
-        scored = {name: _scored(ranker, data, name) for name, ranker in candidates.items()}
-        scored[names[1]] = _scored(current, data if other is None else _alike(other, data), names[1])
+        scored = {name: _scores_and_cost(ranker, data, name) for name, ranker in candidates.items()}
+        scored[names[1]] = _scores_and_cost(current, data if other is None else _other_columns(other, data), names[1])
         scores = {name: of for name, (of, _) in scored.items()}
         return cls(
             new=candidates, current=names[1], current_ranker=current, scores=scores,
@@ -215,7 +218,7 @@ class _Rivals:
         )  # fmt: skip
 
     def facts(self, name: str, evidence: Evidence, settings: _LaunchSettings) -> dict[str, Any]:
-        """Return what is known of a new ranker beside the current one, whatever the clicks say."""
+        """Return the parts of a report that do not depend on clicks."""
         ranker, pair, data = self.new[name], (name, self.current), evidence.data
         seed, reference = settings.seed, settings.reference
         drift = None
@@ -225,7 +228,7 @@ class _Rivals:
             "names": pair, "recency": evidence.chosen.recency, "n_candidates": self.n_candidates, "drift": drift,
             "training_overlap": (_overlap_with_training(ranker, evidence.log),
             _overlap_with_training(self.current_ranker, evidence.log)),
-            "offline": _offline({one: self.scores[one] for one in pair}, data, seed),
+            "offline": _compare_by_labels({one: self.scores[one] for one in pair}, data, seed),
             "costs": tuple(self.costs[one] for one in pair), "min_effective_sample_size":
             settings.min_effective_sample_size,
         }  # fmt: skip
@@ -233,7 +236,7 @@ class _Rivals:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked of the evidence: the metric, the estimators, and the confidence level of each interval."""
+    """The estimation problem: the metric, the estimators, and the confidence level of each interval."""
 
     evidence: Evidence
     reward: str
@@ -245,7 +248,7 @@ class _Question:
     layout: ContextCells | None
 
     @classmethod
-    def of(
+    def from_evidence(
         cls, evidence: Evidence, reward: str, estimator: str, settings: _LaunchSettings, n_candidates: int
     ) -> _Question:
         log = evidence.log
@@ -255,7 +258,8 @@ class _Question:
             k = min(_DEPTH, int(np.diff(log.offsets).max()) if _in_cells(layout) else log.depth)
         check_whole("k", k, 1)
         return cls(
-            evidence=evidence, reward=reward, metric=Metric.of(f"{'clicks' if reward == 'click' else 'value'}@{k}"),
+            evidence=evidence, reward=reward,
+            metric=Metric.from_name(f"{'clicks' if reward == 'click' else 'value'}@{k}"),
             estimator=estimator, settings=settings, level=1 - (1 - settings.confidence) / n_candidates, k=k,
             layout=layout,
         )  # fmt: skip
@@ -268,12 +272,12 @@ class _Question:
 
 
 def _in_cells(layout: ContextCells | None) -> bool:
-    """Whether positions are places within contexts, so that nobody knows the order in which they are read."""
+    """Whether positions restart in each context, so that the reading order is unknown."""
     return layout is not None and layout.varies
 
 
 def _report(
-    question: _Question, rivals: _Rivals, judged: dict[str, JudgedRankers], gains: dict[str, Interval],
+    question: _Question, rankers: _Rankers, judged: dict[str, RankerEstimates], gains: dict[str, Interval],
     names: tuple[str, str],
 ) -> LaunchReport:  # fmt: skip
     """Return the report on the best of the new rankers."""
@@ -282,10 +286,10 @@ def _report(
     known, looks = deciding.policies.relevance[wanted], deciding.looks(wanted, *names)
     intervals = {name: _intervals_of(of, names, wanted) for name, of in judged.items()}
     unseen = (deciding.estimates[names[0]].never_shown[wanted], deciding.estimates[names[1]].never_shown[wanted])
-    caveats = _Caveats.of(question, {name: rivals.ranks[name] for name in names}, deciding, intervals)
+    caveats = _Caveats.from_estimates(question, {name: rankers.ranks[name] for name in names}, deciding, intervals)
     sliced_by, slices = "", tuple[SliceGain, ...]()
     if settings.slice_by is not None:
-        sliced_by, slices = _in_slices(deciding, wanted, names, settings.slice_by, question.level)
+        sliced_by, slices = _differences_by_slice(deciding, wanted, names, settings.slice_by, question.level)
     return LaunchReport(
         metric=wanted, estimator=question.estimator, estimates=intervals,
         unseen_bounds=_unseen_effect_bounds(deciding, names, wanted, _unseen_value_bounds(evidence.log, known,
@@ -294,36 +298,36 @@ def _report(
         sessions=int(evidence.n_sessions.sum()),
         queries=_queries(evidence, looks), never_shown=unseen, clip=(known.clip, known.clipped),
         cascade_check=caveats.cascade_check,
-        ranking_changes=_ranking_changes(question, rivals, names, looks),
+        ranking_changes=_ranking_changes(question, rankers, names, looks),
         slices=slices, informing_lists=deciding.informing_lists(wanted, *names),
         propensity_variance_share=_propensity_variance_share(deciding, intervals[question.estimator][2], wanted, names),
-        caveats=(*_by_context(layout), *caveats.certain, *caveats.disagreement,
+        caveats=(*_context_caveats(layout), *caveats.certain, *caveats.disagreement,
                 *_caveats_of_log(evidence.log, known, settings.version)),
-        # Estimators value documents that were never shown differently; `unseen_bounds` bounds these.
+        # Estimators assign different values to documents never shown; `unseen_bounds` covers these.
         blocking=(*caveats.certain, *([] if any(unseen) else caveats.disagreement)),
-        candidates=gains, _by=sliced_by, **rivals.facts(names[0], evidence, settings),
+        candidates=gains, _by=sliced_by, **rankers.facts(names[0], evidence, settings),
     )  # fmt: skip
 
 
 def _queries(evidence: Evidence, looks: FloatArray) -> tuple[int, int]:
-    """Return the number of queries of the log and the data, and of those whose lists differ."""
+    """Return the number of queries in both the log and the data, and the number whose lists differ."""
     differ = evidence.queries.sum((looks != 0) * 1) > 0
     return int(evidence.asked.sum()), int((differ & evidence.asked).sum())
 
 
-def _ranking_changes(question: _Question, rivals: _Rivals, names: tuple[str, str], looks: FloatArray) -> Any:
+def _ranking_changes(question: _Question, rankers: _Rankers, names: tuple[str, str], looks: FloatArray) -> Any:
     evidence = question.evidence
-    changes = RankPairs(evidence.data, rivals.ranks[names[0]], rivals.ranks[names[1]], looks, question.k)
-    return compare_rankings(changes, evidence.n_sessions, rivals.new[names[0]], question.settings.n_examples)
+    changes = RankingPair(evidence.data, rankers.ranks[names[0]], rankers.ranks[names[1]], looks, question.k)
+    return compare_rankings(changes, evidence.n_sessions, rankers.new[names[0]], question.settings.n_examples)
 
 
-def _undecided_report(question: _Question, rivals: _Rivals, reason: str) -> LaunchReport:
-    """Return the report if the log says nothing about the difference: what changes for users is known all the same."""
-    evidence, names = question.evidence, (next(iter(rivals.new)), rivals.current)
+def _undecided_report(question: _Question, rankers: _Rankers, reason: str) -> LaunchReport:
+    """Return the report if the difference cannot be estimated; the changes for users are known nevertheless."""
+    evidence, names = question.evidence, (next(iter(rankers.new)), rankers.current)
     unknown = Interval(np.nan, -np.inf, np.inf, question.level, 0, "not known", "difference")
     shown = evidence.relevance(Correction("none"), question.reward).shown
     first, second = (
-        np.where(of <= question.k, 1 / np.log2(of + 1), 0.0) for of in (rivals.ranks[name] for name in names)
+        np.where(of <= question.k, 1 / np.log2(of + 1), 0.0) for of in (rankers.ranks[name] for name in names)
     )
     among = evidence.queries.broadcast(evidence.asked) & (shown == 0)
     return LaunchReport(
@@ -333,29 +337,29 @@ def _undecided_report(question: _Question, rivals: _Rivals, reason: str) -> Laun
         queries=_queries(evidence, first - second),
         never_shown=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0),
         cascade_check=None,
-        ranking_changes=_ranking_changes(question, rivals, names, first - second), slices=(), undecided_reason=reason,
-        **rivals.facts(names[0], evidence, question.settings),
+        ranking_changes=_ranking_changes(question, rankers, names, first - second), slices=(), undecided_reason=reason,
+        **rankers.facts(names[0], evidence, question.settings),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Caveats:
-    """Assumptions of the estimates that the log contradicts, and estimators that contradict each other."""
+    """Assumptions of the estimates that the log contradicts, and contradictions between estimators."""
 
     cascade_check: CascadeCheck | None
     certain: tuple[str, ...]
     disagreement: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, question: _Question, ranks: dict[str, IntArray], deciding: JudgedRankers,
+    def from_estimates(
+        cls, question: _Question, ranks: dict[str, IntArray], deciding: RankerEstimates,
         intervals: dict[str, tuple[Interval, Interval, Interval]],
     ) -> _Caveats:  # fmt: skip
         evidence, layout, settings = question.evidence, question.layout, question.settings
         cascade_check = None
         if not _in_cells(layout):
             read_by = None if layout is None else layout.columns
-            readers = ReadersQuestion(
+            readers = CascadeQuestion(
                 evidence, ranks, question.k, question.reward, settings.confidence, settings.seed, read_by
             )
             cascade_check = check_cascade(readers)
@@ -369,7 +373,7 @@ class _Caveats:
 
 
 def _layout_of(evidence: Evidence) -> ContextCells | None:
-    """Return the contexts that propensities belong to."""
+    """Return the contexts of the propensities."""
     source, log = evidence.source, evidence.log
     if source.context is None:
         return getattr(source.propensities, "layout", None)
@@ -381,14 +385,14 @@ _BY_IPS = Remedy("{estimator}: a click out of trust brings no value.", estimator
 
 def _check_names(log: ClickLog, metric: str, estimator: str) -> None:
     if metric not in REWARDS:
-        raise UnknownNameError("metric of a launch", metric, REWARDS)
+        raise UnknownNameError("metric of a launch report", metric, REWARDS)
     if estimator not in ESTIMATORS:
-        raise UnknownNameError("estimator of a launch", estimator, ESTIMATORS)
+        raise UnknownNameError("estimator of a launch report", estimator, ESTIMATORS)
     if metric == "value":
         log.rewards("value")
 
 
-def _intervals_of(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
+def _intervals_of(judged: RankerEstimates, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
     new, current = (judged.estimates[name].intervals[metric] for name in names)
     return new, current, judged.gain(*names, metric)
 
@@ -397,78 +401,80 @@ def _candidates(new: Any, names: tuple[str, str]) -> dict[str, Any]:
     """Return the new rankers by name."""
     candidates = {str(name): ranker for name, ranker in new.items()} if isinstance(new, Mapping) else {names[0]: new}
     if not candidates:
-        raise DataError("new is an empty mapping; give at least one new ranker.")
+        raise DataError("new is an empty mapping. Give at least one new ranker.")
     if names[1] in candidates:
-        raise DataError(f"The new ranker and the current one are both called '{names[1]}'; give two different names.")
+        raise DataError(f"The new and the current ranker are both called '{names[1]}'. Give two different names.")
     return candidates
 
 
 def _n_candidates(n_candidates: int | None, given: int) -> int:
-    """Return how many new rankers were compared, at least those that were given."""
+    """Return the number of new rankers compared, which is at least the number given."""
     if n_candidates is None:
         return given
     check_whole("n_candidates", n_candidates, 1)
     if n_candidates < given:
-        raise DataError(f"n_candidates is {n_candidates}, but {given} new rankers were given; count all of them.")
+        raise DataError(f"n_candidates is {n_candidates}, but {given} new rankers were given. Count all of them.")
     return n_candidates
 
 
-def _alike(other: RankingData, data: RankingData) -> RankingData:
-    """Other columns of the same documents."""
+def _other_columns(other: RankingData, data: RankingData) -> RankingData:
+    """Check that `other` contains the same documents as `data`, in other columns."""
     ours, theirs = ((rows.queries.offsets, rows.qids, rows.document_ids) for rows in map(named, (data, other)))
     if not all(np.array_equal(np.asarray(mine), np.asarray(others)) for mine, others in zip(ours, theirs, strict=True)):
-        raise DataError("current_data has other documents than data, or has them in another order.")
+        raise DataError("current_data must contain the documents of data, in the same order.")
     return other
 
 
 def _overlap_with_training(ranker: Any, log: ClickLog) -> float | None:
-    """The share of the sessions that a ranker learned from; None where that is not known."""
+    """Return the fraction of the sessions that a ranker was trained on; None if unknown."""
     known = TrainingOverlap.from_ranker(ranker)
     return None if known is None else known.share(log)
 
 
-def _scored(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost]:
-    """The scores of the documents, and what they cost."""
+def _scores_and_cost(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost]:
+    """Return the scores of the documents, and the cost of computing them."""
     if not hasattr(ranker, "predict"):
         return np.asarray(data.aligned(ranker), dtype=np.float64), Cost(None, None)
     try:
-        ranker.predict(data.select([0]))  # the first call of a process loads what later ones need not
+        ranker.predict(data.select([0]))  # Warm up: the first call in a process imports libraries.
         start = time.process_time()
         scores = np.asarray(ranker.predict(data), dtype=np.float64)
     except DataError as problem:
         raise DataError(join_parts(f"The model '{name}' does not fit these data.", problem.args[0])) from None
     seconds = (time.process_time() - start) / data.n_queries
-    return scores, Cost(_size(ranker), seconds)
+    return scores, Cost(_file_bytes(ranker), seconds)
 
 
-def _size(ranker: Any) -> int | None:
+def _file_bytes(ranker: Any) -> int | None:
     if not hasattr(ranker, "save"):
         return None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.toprank"
         try:
             ranker.save(path)
-        except DataError:  # of another library, in its own file
+        except DataError:  # A model of another library, which has a file of its own.
             return None
         return path.stat().st_size
 
 
-def _propensity_variance_share(judged: JudgedRankers, whole: Interval, metric: str, names: tuple[str, str]) -> float:
-    """Return the fraction of the variance of the difference that vanishes if propensities are taken for exact."""
-    if not judged.reestimates or not np.isfinite(whole.low) or whole.high <= whole.low:
+def _propensity_variance_share(judged: RankerEstimates, whole: Interval, metric: str, names: tuple[str, str]) -> float:
+    """Return the fraction of the variance of the difference that vanishes if propensities are taken as exact."""
+    if not judged.estimates_propensities or not np.isfinite(whole.low) or whole.high <= whole.low:
         return 0.0
-    given = mean_interval(_each(judged, names, metric), judged.policies.queries.weights, whole.confidence)
+    given = mean_interval(
+        _difference_per_query(judged, names, metric), judged.policies.queries.weights, whole.confidence
+    )
     return max(0.0, 1 - ((given.high - given.low) / (whole.high - whole.low)) ** 2)
 
 
-def _each(judged: JudgedRankers, names: tuple[str, str], metric: str) -> FloatArray:
+def _difference_per_query(judged: RankerEstimates, names: tuple[str, str], metric: str) -> FloatArray:
     """Return the difference of two rankers for each query."""
     values = judged.policies.values
     return values.of(names[0], metric) - values.of(names[1], metric)
 
 
 def _unseen_value_bounds(log: ClickLog, known: Relevance, metric: str, max_value: float | None) -> tuple[float, float]:
-    """Return the least and the most that a document that was never shown may bring to a user who looks at it."""
+    """Return the minimum and maximum value of a document that was never shown, to a user who examines it."""
     seen = known.relevance[(known.shown > 0) & np.isfinite(known.relevance)]
     least = float(seen.min(initial=0.0)) if (log.rewards(metric) < 0).any() else 0.0
     if max_value is None:
@@ -477,9 +483,9 @@ def _unseen_value_bounds(log: ClickLog, known: Relevance, metric: str, max_value
 
 
 def _unseen_effect_bounds(
-    judged: JudgedRankers, names: tuple[str, str], metric: str, possible: tuple[float, float]
+    judged: RankerEstimates, names: tuple[str, str], metric: str, possible: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return how far the difference moves, down and up, if what was never shown is worth the least or most possible."""
+    """Return the lower and upper bound of the effect of documents never shown on the difference."""
     known, sessions = judged.policies.relevance[metric], judged.evidence.sessions
     unseen, shares = known.shown == 0, judged.evidence.queries.broadcast(sessions / sessions.sum())
     weight = (judged.looks(metric, *names) * shares)[unseen]
@@ -489,8 +495,8 @@ def _unseen_effect_bounds(
     return min(float(sides.min(axis=0).sum()), 0.0), max(float(sides.max(axis=0).sum()), 0.0)
 
 
-def _in_slices(
-    judged: JudgedRankers, metric: str, names: tuple[str, str], by: SliceBy, confidence: float
+def _differences_by_slice(
+    judged: RankerEstimates, metric: str, names: tuple[str, str], by: SliceBy, confidence: float
 ) -> tuple[str, tuple[SliceGain, ...]]:
     """Return the name of the slicing and the difference by slice, with simultaneous intervals (Bonferroni).
 
@@ -499,7 +505,10 @@ def _in_slices(
     evidence = judged.evidence
     in_log, slices = evidence.asked, Sliceable.from_data(evidence.data).slices(by)
     codes, weights, gains = slices.codes[in_log], judged.policies.queries.weights, []
-    each, sizes = _each(judged, names, metric), np.bincount(codes[codes >= 0], minlength=len(slices.names))
+    each, sizes = (
+        _difference_per_query(judged, names, metric),
+        np.bincount(codes[codes >= 0], minlength=len(slices.names)),
+    )
     level = 1 - (1 - confidence) / max(int((sizes >= MIN_QUERIES).sum()), 1)
     for number, name in enumerate(slices.names):
         of_slice = codes == number
@@ -512,46 +521,46 @@ def _in_slices(
     return slices.column, tuple(gains)
 
 
-def _offline(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Comparison | None:
-    """NDCG@10 of both by the labels, where every document has one and some are good."""
+def _compare_by_labels(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Comparison | None:
+    """Compare both rankers by NDCG@10 on the labels, if all documents are judged and some are relevant."""
     if not data.judged.all() or not (data.labels > 0).any():
         return None
     return compare(scores, data, ["ndcg@10"], order="data", n_permutations=10_000, n_resamples=2_000, seed=seed)
 
 
-def _by_context(layout: ContextCells | None) -> list[str]:
+def _context_caveats(layout: ContextCells | None) -> list[str]:
     if layout is None:
         return []
     if not layout.varies:
         return [layout.sentence]
     return [
         layout.sentence,
-        "Whether users read from the top and stop was not examined, since cells have no single order.",
+        "Reading from the top and stopping was not tested, because cells have no single reading order.",
     ]
 
 
 def _disagreement(gains: dict[str, Interval]) -> list[str]:
     """Return a sentence if estimators decide in opposite ways."""
-    sides = {name: side_of(*gain) for name, gain in gains.items()}
+    sides = {name: decision_of(*gain) for name, gain in gains.items()}
     if not {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
         return []
     listed = ", ".join(f"{name}: {side}" for name, side in sides.items())
-    return [f"The estimators contradict each other ({listed}): do not trust any of them."]
+    return [f"The estimators contradict each other ({listed}). Do not rely on any of them."]
 
 
 def _caveats_of_log(log: ClickLog, known: Relevance, version: str | None) -> list[str]:
-    caveats = left_out(known.unknown, known.without_propensity)
-    n_other = _of_other_versions(log, version)
+    caveats = dropped_sentences(known.unknown, known.without_propensity)
+    n_other = _count_other_versions(log, version)
     if n_other:
         caveats.append(
             f"{n_other:,} of {log.n_sessions:,} sessions were served by other versions than the current model. They "
-            "are used, but they do not show what that model would have shown."
+            "are used, although that model might have shown different lists."
         )
     return caveats
 
 
-def _of_other_versions(log: ClickLog, version: str | None) -> int:
-    """Sessions that other versions served; of interleaved lists and splits, neither of whose versions it is."""
+def _count_other_versions(log: ClickLog, version: str | None) -> int:
+    """Count sessions served by other versions; interleaved lists and splits contain several versions."""
     if version is None or "version" not in log.columns:
         return 0
     versions = log.columns["version"][log.offsets[:-1]].astype(str)

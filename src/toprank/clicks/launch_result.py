@@ -1,10 +1,10 @@
-"""The launch report: whether to launch a ranker, as one sentence under one rule.
+"""The launch report: the decision whether to launch a ranker, by one rule.
 
-The rule: **launch** if the whole interval of the difference lies above 0, **do not** if it lies below, else it **cannot
-be told**. The interval holds whatever documents that were never shown are worth, from the least to the most possible.
-And the difference must rest on enough: an effective sample of impressions, and queries whose lists differ; if
-propensities are estimated, also on lists that inform them. If users read from the top and stop, the model of such users
-must agree. A caveat by which the estimates may mislead blocks the decision.
+The rule: **launch** if the whole decision interval of the difference lies above 0, **do not launch** if it lies below
+0, otherwise **undecided**. The decision interval includes every possible value of documents that were never shown. A
+decision also needs enough data: a minimum effective sample size of impressions, enough queries whose lists differ, and,
+if propensities are estimated, enough lists that inform them. If users read from the top and stop, the cascade model
+must agree. A caveat that may invalidate the estimates blocks the decision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from toprank.clicks.assumptions import CascadeCheck
 from toprank.clicks.curves import BLOCKED
-from toprank.clicks.evaluation import MIN_LISTS, clipped
+from toprank.clicks.evaluation import MIN_LISTS, clipping_sentences
 from toprank.clicks.ranking_changes import RankingChanges
 from toprank.clicks.recency import Recency
 from toprank.display.pictures import Picture, signed_bars
@@ -29,18 +29,21 @@ from toprank.monitoring import Drift
 from toprank.significance import Interval
 
 LAUNCH, DO_NOT_LAUNCH, UNDECIDED = "launch", "do not launch", "undecided"
-MIN_QUERIES = 30  # with lists that differ: means of fewer are not near enough to normal for an interval
-_MOSTLY = 0.5  # of the variance
-_POWER = 0.8  # the chance that so many sessions would tell
+# Minimum number of queries whose lists differ; means over fewer are not normal enough for an interval.
+MIN_QUERIES = 30
+_MAIN_SHARE = 0.5  # Share of the variance above which a source is named as its main cause.
+_POWER = 0.8  # Power at which `sessions_needed` is computed.
 SLICES_REMARK = (
-    "By slice, propensities are assumed to be exact. The intervals are simultaneous: the confidence level is that of "
-    "all slices together (Bonferroni)."
+    "Intervals by slice assume exact propensities. They are simultaneous: the confidence level holds for all slices "
+    "together (Bonferroni)."
 )
-_MOST_SESSIONS = 1000.0  # times as many as there are: beyond that, the difference is nothing for a log to tell
+_MAX_GROWTH = 1000.0  # Maximum growth of the log for which `sessions_needed` is reported.
 
 
 class SliceGain(NamedTuple):
-    """The difference in a slice of the queries, with a simultaneous interval; infinite if the queries are few."""
+    """The difference in a slice of the queries, with a simultaneous interval, which is infinite if there are too few
+    queries.
+    """
 
     name: str
     queries: int
@@ -49,7 +52,7 @@ class SliceGain(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a ranker costs: bytes of its model file, and seconds of a processor for a query; None if unknown."""
+    """Cost of a ranker: bytes of its model file and CPU seconds per query; None if unknown."""
 
     bytes: int | None
     seconds: float | None
@@ -57,40 +60,40 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class LaunchReport(Record):
-    """What is known before a launch, and what follows from it.
+    """Decision about a launch, with the estimates behind it.
 
     Attributes:
         names: names of the new and the current ranker.
-        metric: what is estimated, such as ``clicks@10``.
-        estimator: the one that decides; the others stand beside it.
-        estimates: of each estimator, that of the new ranker, of the current one, and the difference of both.
-        unseen_bounds: how far documents that were never shown where it tells something can move the difference, down
-            and up.
-        effective_sample_size: impressions of equal weight that would tell as much about the difference.
-        min_effective_sample_size: how many such impressions a decision needs.
+        metric: estimated metric, such as ``clicks@10``.
+        estimator: name of the deciding estimator.
+        estimates: for each estimator, the values of the new and the current ranker and their difference.
+        unseen_bounds: worst-case effect on the difference of documents never shown at a position with a known
+            propensity: lower and upper.
+        effective_sample_size: effective sample size of the difference, in impressions.
+        min_effective_sample_size: effective sample size that a decision needs.
         sessions: number of sessions of the log whose query is in the data.
-        queries: number of queries that are in the log and the data, and of those among them whose lists differ.
-        never_shown: of the documents at the depth of the metric, those never shown, of the new ranker and the current
-            one.
-        clip: the least propensity, and how many impressions were divided by it.
-        cascade_check: that users read from the top and stop, and what follows; None: nothing says so.
-        ranking_changes: what changes for users.
-        slices: the difference by slice; all intervals together hold with the confidence level (Bonferroni).
-        offline: metrics by labels, where there are any.
-        drift: how the data differ from `reference`, if that was given.
-        costs: what both rankers cost.
-        caveats: sentences on what the numbers rest on.
-        blocking: the doubts by which the estimates may mislead; any of them blocks the decision.
-        candidates: for each new ranker that was compared, its difference to the current one, with an interval at the
-            deciding level; `names` has the one with the largest difference.
-        n_candidates: number of new rankers compared on these sessions, including earlier ones that the caller counts.
-        recency: how sessions were weighed by their age; None if all count alike.
-        training_overlap: of the new ranker and the current one, the share of these sessions that it learned from; None:
-            that is not known.
-        undecided_reason: why the log tells nothing of the difference; empty where it tells something.
-        informing_lists: effective number of lists that inform the propensities of the documents that the rankers place
-            differently; None if propensities were given, or learned from features.
+        queries: number of queries in both the log and the data, and number of those whose lists differ.
+        never_shown: for the new and the current ranker, number of documents within the depth of the metric that were
+            never shown.
+        clip: smallest propensity used as a divisor, and number of impressions that were clipped to it.
+        cascade_check: estimates by a cascade model, if users read from the top and stop; otherwise None.
+        ranking_changes: changes of the lists that users see.
+        slices: difference in each slice; the intervals are simultaneous (Bonferroni).
+        offline: comparison by labels, if there are labels.
+        drift: drift of the data from `reference`, if given.
+        costs: costs of the new and the current ranker.
+        caveats: sentences about assumptions and dropped data.
+        recency: how sessions were weighted by age; None if all have the same weight.
+        training_overlap: for the new and the current ranker, the fraction of these sessions that it was trained on;
+            None if unknown.
+        undecided_reason: why the difference cannot be estimated; empty if it can.
+        informing_lists: effective number of lists that inform the propensities of documents ranked differently; None if
+            propensities were given or learned from features.
         propensity_variance_share: fraction of the variance of the difference that is due to estimated propensities.
+        blocking: caveats that may invalidate the estimates; any of them blocks the decision.
+        candidates: difference of each new ranker to the current one, with an interval at the deciding level; `names`
+            contains the one with the largest difference.
+        n_candidates: number of new rankers compared on these sessions, including earlier ones reported by the caller.
     """
 
     names: tuple[str, str]
@@ -123,79 +126,80 @@ class LaunchReport(Record):
 
     @property
     def difference(self) -> Interval:
-        """New less current, by the estimator that decides."""
+        """Difference of the new and the current ranker, by the deciding estimator."""
         return self.estimates[self.estimator][2]
 
     @property
     def _confidence(self) -> float:
-        """The confidence level of all intervals together, over the new rankers that were compared."""
+        """The simultaneous confidence level of the intervals of all compared rankers."""
         return 1 - (1 - self.difference.confidence) * self.n_candidates
 
     @property
     def decision_interval(self) -> tuple[float, float]:
-        """The interval that decides: it allows for whatever documents that were never shown may be worth."""
+        """Interval of the difference that the decision uses, including every possible value of documents
+        never shown.
+        """
         low, high = self.difference
         return low + self.unseen_bounds[0], high + self.unseen_bounds[1]
 
     @property
     def decision(self) -> str:
-        """``launch``, ``do not launch`` or ``cannot be told``."""
-        sides = {side_of(*self.decision_interval)} | (
-            set() if self.cascade_check is None else {side_of(*self.cascade_check.difference)}
+        """``launch``, ``do not launch`` or ``undecided``."""
+        sides = {decision_of(*self.decision_interval)} | (
+            set() if self.cascade_check is None else {decision_of(*self.cascade_check.difference)}
         )
-        if self._thin or self._blocked or len(sides) > 1 or sides <= self._flattered:
+        if self._has_too_little_data or self._blocked or len(sides) > 1 or sides <= self._favored_by_overlap:
             return UNDECIDED
         return sides.pop()
 
     @property
-    def _flattered(self) -> set[str]:
-        """The decisions that speak for a ranker which learned from these sessions."""
+    def _favored_by_overlap(self) -> set[str]:
+        """Decisions in favor of a ranker that was trained on these sessions."""
         return {side for side, share in zip((LAUNCH, DO_NOT_LAUNCH), self.training_overlap, strict=True) if share}
 
     @property
     def status(self) -> int:
-        """The exit status of the command: 0 launch, 3 do not, 4 cannot be told, 5 a caveat blocks the decision."""
+        """The exit status of the command: 0 launch, 3 do not launch, 4 undecided, 5 blocked by a caveat."""
         if self._blocked:
             return BLOCKED
         return {LAUNCH: 0, DO_NOT_LAUNCH: 3, UNDECIDED: 4}[self.decision]
 
     @property
     def _blocked(self) -> bool:
-        """Whether a caveat blocks the decision; without any difference between the lists, no decision is blocked."""
+        """Whether a caveat blocks the decision. Identical lists need no decision, so nothing blocks it then."""
         return bool(self.blocking) and self.ranking_changes.changed > 0
 
     @property
-    def _thin(self) -> bool:
+    def _has_too_little_data(self) -> bool:
         return (
             self.effective_sample_size < self.min_effective_sample_size
             or self.queries[1] < MIN_QUERIES
-            or self._uninformed
+            or self._has_too_few_lists
         )
 
     @property
-    def _uninformed(self) -> bool:
+    def _has_too_few_lists(self) -> bool:
         return self.informing_lists is not None and self.informing_lists < MIN_LISTS
 
     @property
     def sessions_needed(self) -> int | None:
-        """Sessions that would decide with a power of 0.8, if the difference is as estimated.
+        """Number of sessions for a decision with power 0.8, if the true difference equals the estimate.
 
-        The sessions are like these, with the same number of sessions per query, so the number of queries
-        (`queries_needed`) grows as that of sessions does. None if no sample size suffices, for example because the
-        result depends on documents that are never shown.
+        The number of sessions per query is assumed to stay the same, so the number of queries (`queries_needed`) grows
+        in proportion. None if no sample size suffices, for example because the result depends on unshown documents.
         """
         enough = self._growth_needed
         return None if enough is None else int(np.ceil(enough * self.sessions))
 
     @property
     def queries_needed(self) -> int | None:
-        """Number of different queries among the `sessions_needed`."""
+        """Number of distinct queries among the `sessions_needed`."""
         enough = self._growth_needed
         return None if enough is None else int(np.ceil(enough * self.queries[0]))
 
     @property
     def _growth_needed(self) -> float | None:
-        """The factor on sessions and queries by which a log decides with a power of 0.8."""
+        """Factor by which sessions and queries must grow for a decision with power 0.8."""
         from scipy.special import ndtri
 
         half = (self.difference.high - self.difference.low) / 2
@@ -211,11 +215,11 @@ class LaunchReport(Record):
             self.min_effective_sample_size / max(self.effective_sample_size, 1e-9),
             MIN_QUERIES / max(self.queries[1], 1e-9),
         )
-        return enough if enough <= _MOST_SESSIONS else None
+        return enough if enough <= _MAX_GROWTH else None
 
     @property
     def summary(self) -> str:
-        """The decision in one sentence, and, where it cannot be told, what would tell."""
+        """The decision in one sentence; if undecided, with the reason and advice."""
         new, current = self.names
         gain, (low, high) = self.difference, self.difference
         unit = "of value a session" if self.metric.startswith("value") else "clicks a session"
@@ -229,18 +233,18 @@ class LaunchReport(Record):
         if self.decision == DO_NOT_LAUNCH:
             return f"Do not launch {new}: it brings {-gain.value:.4f} {unit} less than {current} {bracket}, {rests}."
         if self.undecided_reason:
-            tell = "" if self.ranking_changes.changed else f" {self._tell}"  # else the reason says it
-            return f"This log cannot say whether {new} is better than {current}: {self._why_not}{tell}"
+            advice = "" if self.ranking_changes.changed else f" {self._advice}"  # otherwise part of the reason
+            return f"This log does not show whether {new} is better than {current}: {self._reason}{advice}"
         figures = f"{gain.value:+.4f} {unit} {bracket}"
         return (
-            f"This log cannot say whether {new} is better than {current} ({figures}, {rests}): {self._why_not} "
-            f"{self._tell}"
+            f"This log does not show whether {new} is better than {current} ({figures}, {rests}): {self._reason} "
+            f"{self._advice}"
         )
 
     @property
-    def _why_not(self) -> str:
+    def _reason(self) -> str:
         if not self.ranking_changes.changed:
-            return f"both show the same top {self.ranking_changes.k} to every session of the log."
+            return f"both show the same top {self.ranking_changes.k} in every session of the log."
         if self.undecided_reason:
             return self.undecided_reason[0].lower() + self.undecided_reason[1:]
         if self._blocked:
@@ -248,47 +252,47 @@ class LaunchReport(Record):
         if self.effective_sample_size < self.min_effective_sample_size:
             return "the effective sample is too small."
         if self.queries[1] < MIN_QUERIES:
-            return f"only {self.queries[1]:,} queries have lists that differ, and {MIN_QUERIES} are needed."
-        if self._uninformed:
+            return f"the lists of only {self.queries[1]:,} queries differ, and {MIN_QUERIES} are needed."
+        if self._has_too_few_lists:
             return f"only about {self.informing_lists:,.0f} lists inform the propensities, and {MIN_LISTS} are needed."
-        if side_of(*self.difference) == UNDECIDED:
-            if self.propensity_variance_share > _MOSTLY:
+        if decision_of(*self.difference) == UNDECIDED:
+            if self.propensity_variance_share > _MAIN_SHARE:
                 lists = self.informing_lists
                 number = "" if lists is None else f": about {lists:,.0f} lists inform them"
-                return f"the interval holds 0, mostly because the propensities are uncertain{number}."
-            return "the interval holds 0."
-        if side_of(*self.decision_interval) == UNDECIDED:
-            return "documents that the log never showed could reverse it."
-        if side_of(*self.decision_interval) in self._flattered:
-            return "the ranker that looks better learned from these very sessions."
+                return f"the interval contains 0, mostly because the propensities are uncertain{number}."
+            return "the interval contains 0."
+        if decision_of(*self.decision_interval) == UNDECIDED:
+            return "documents that were never shown could reverse the result."
+        if decision_of(*self.decision_interval) in self._favored_by_overlap:
+            return "the ranker that looks better was trained on these sessions."
         assert self.cascade_check is not None
         model = self.cascade_check.model
-        return f"users read from the top and stop, and {model}, which models such users, does not agree."
+        return f"users read from the top and stop, and {model}, a model of such users, disagrees."
 
     @property
-    def _tell(self) -> str:
+    def _advice(self) -> str:
         if not self.ranking_changes.changed:
             return "There is nothing to launch."
         if self._blocked:
-            return "More sessions of this kind would not resolve this."
+            return "More sessions of this kind will not resolve this."
         needed, queries = self.sessions_needed, self.queries_needed
-        uncertain = self.propensity_variance_share > _MOSTLY
-        if not self._thin and side_of(*self.decision_interval) in self._flattered:
-            return "Use sessions that it did not learn from: later ones, or those that training held out."
-        if self.cascade_check is not None and side_of(*self.decision_interval) != UNDECIDED:
-            return "An A/B test or interleaving would settle it."
+        uncertain = self.propensity_variance_share > _MAIN_SHARE
+        if not self._has_too_little_data and decision_of(*self.decision_interval) in self._favored_by_overlap:
+            return "Use sessions that it was not trained on: later ones, or those that training held out."
+        if self.cascade_check is not None and decision_of(*self.decision_interval) != UNDECIDED:
+            return "Run an A/B test or interleaving to decide."
         if needed is not None and needed > self.sessions:
-            fewer = " Fewer would be enough if more of them were explored." if uncertain else ""
+            fewer = " Fewer suffice if more of them are explored." if uncertain else ""
             n_queries = f"{self.sessions:,} of {self.queries[0]:,}"
             return (
-                f"About {needed:,} sessions of {queries:,} different queries would be enough (there are "
-                f"{n_queries}). More sessions of the same queries would not suffice.{fewer}"
+                f"About {needed:,} sessions of {queries:,} different queries would suffice (the log has {n_queries}). "
+                f"More sessions of the same queries would not.{fewer}"
             )
         if self.unseen_bounds != (0.0, 0.0) and not needed:
             return "Show these documents to users: explore, run an A/B test, or interleave."
         if uncertain:
             return "Explore more of the lists, or give propensities."
-        return "No log of a realistic size would be enough: the two are about equally good."
+        return "No log of realistic size would suffice: the two are about equally good."
 
     json_names: ClassVar[Mapping[str, str]] = {
         "propensity_variance_share": "variance_from_propensities",
@@ -297,7 +301,7 @@ class LaunchReport(Record):
     json_properties = ("summary", "decision", "decision_interval", "sessions_needed", "queries_needed")
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; an end that is not known is None."""
+        """Return the report as values that JSON can hold; unknown interval bounds are None."""
         names = ("new", "current", "difference")
         return super().to_dict() | {
             "confidence": self.difference.confidence,
@@ -311,7 +315,7 @@ class LaunchReport(Record):
         }  # fmt: skip
 
     def _columns(self) -> dict[str, list[Any]]:
-        """One row for each estimator."""
+        """Return one row per estimator."""
         new, current, gain = (list(of) for of in zip(*self.estimates.values(), strict=True))
         return {
             "estimator": list(self.estimates), "new": [of.value for of in new],
@@ -321,25 +325,31 @@ class LaunchReport(Record):
         }  # fmt: skip
 
     def table(self) -> Table:
-        """What each estimator says."""
+        """Return the estimates by estimator."""
         rows = [
             (f"{name} (decides)" if name == self.estimator else name, _number(new), _number(current),
-             _number(gain, "+.4f"), _ends(gain))
+             _number(gain, "+.4f"), _interval_text(gain))
             for name, (new, current, gain) in self.estimates.items()
         ]  # fmt: skip
         if self.cascade_check is not None:
             values = [f"{value:.4f}" for value in self.cascade_check.estimates.values()]
             gain = self.cascade_check.difference
             rows.append(
-                (f"{self.cascade_check.model} (must agree)", values[0], values[1], f"{gain.value:+.4f}", _ends(gain))
+                (
+                    f"{self.cascade_check.model} (must agree)",
+                    values[0],
+                    values[1],
+                    f"{gain.value:+.4f}",
+                    _interval_text(gain),
+                )
             )
-        head = ("estimator", *self.names, "difference", f"{_level(self.difference.confidence)} interval")
+        head = ("estimator", *self.names, "difference", f"{_level_text(self.difference.confidence)} interval")
         return Table(head, rows, names=1)
 
     def slices_table(self) -> Table:
-        """The difference in slices."""
+        """Return the difference by slice."""
         rows = [
-            (row.name, f"{row.queries:,}", f"{row.sessions:,}", f"{row.gain.value:+.4f}", _ends(row.gain))
+            (row.name, f"{row.queries:,}", f"{row.sessions:,}", f"{row.gain.value:+.4f}", _interval_text(row.gain))
             for row in self.slices
         ]
         level = f"simultaneous {percent(self._confidence)} interval"
@@ -347,71 +357,72 @@ class LaunchReport(Record):
         return Table(head, rows, names=1)
 
     def candidates_table(self) -> Table:
-        """The difference of each new ranker to the current one."""
-        rows = [(name, f"{gain.value:+.4f}", _ends(gain)) for name, gain in self.candidates.items()]
+        """Return the difference of each new ranker to the current one."""
+        rows = [(name, f"{gain.value:+.4f}", _interval_text(gain)) for name, gain in self.candidates.items()]
         level = f"simultaneous {percent(self._confidence)} interval"
         return Table(("new ranker", f"difference to {self.names[1]}", level), rows, names=1)
 
     def costs_table(self) -> Table:
-        """Size and time of both models."""
+        """Return model size and time of both rankers."""
         rows = [
             (name, "not known" if cost.bytes is None else f"{cost.bytes:,}",
              "not known" if cost.seconds is None else f"{cost.seconds * 1e6:.3g}")
             for name, cost in zip(self.names, self.costs, strict=True)
         ]  # fmt: skip
-        return Table(("model", "bytes", "µs of a processor a query"), rows, names=1)
+        return Table(("model", "bytes", "CPU µs per query"), rows, names=1)
 
     def plot(self) -> Picture:
-        """The difference by each estimator, and in slices."""
+        """Draw the difference by estimator and by slice."""
         if self.undecided_reason:
             raise DataError(f"There is nothing to draw. {self.undecided_reason}")
-        rows = [(name, f"{name}: {gain.value:+.4f} {_ends(gain)}", gain.value, gain.low, gain.high)
+        rows = [(name, f"{name}: {gain.value:+.4f} {_interval_text(gain)}", gain.value, gain.low, gain.high)
                 for name, (_, _, gain) in self.estimates.items()]  # fmt: skip
         if self.cascade_check is not None:
             gain = self.cascade_check.difference
             rows.append((self.cascade_check.model, str(self.cascade_check), gain.value, gain.low, gain.high))
-        rows += [(row.name, f"{self._by} {row.name}: {row.gain.value:+.4f} {_ends(row.gain)}", row.gain.value,
+        rows += [(row.name, f"{self._by} {row.name}: {row.gain.value:+.4f} {_interval_text(row.gain)}", row.gain.value,
                   row.gain.low, row.gain.high) for row in self.slices]  # fmt: skip
         return signed_bars("Gain of the new ranker", rows, f"{self.metric}, new less current")
 
     @property
     def rationale(self) -> list[str]:
-        """Sentences on what the decision goes by, and on what it rests."""
+        """The decision rule and its assumptions, as sentences."""
         words = [
-            f"{self.metric} of {self.sessions:,} sessions of {self.queries[0]:,} queries, of which {self.queries[1]:,} "
-            "get different lists from the two. The difference and its interval are for the population that these "
-            "queries were sampled from, not for this fixed list of queries."
+            f"{self.metric} in {self.sessions:,} sessions of {self.queries[0]:,} queries; the lists of "
+            f"{self.queries[1]:,} queries differ. The difference and its interval are for the population that these "
+            "queries were sampled from, not for this fixed set of queries."
         ]
         if self.n_candidates > 1:
             words.append(
-                f"{self.n_candidates:,} new rankers were compared on these sessions, so the interval that decides has "
-                f"{_level(self.difference.confidence)} confidence: all {self.n_candidates:,} together have "
-                f"{percent(self._confidence)} (Bonferroni)."
+                f"{self.n_candidates:,} new rankers were compared on these sessions, so the confidence level of the "
+                f"deciding interval is {_level_text(self.difference.confidence)}: for all {self.n_candidates:,} "
+                f"together it is {percent(self._confidence)} (Bonferroni)."
             )
         words += [] if self.recency is None else [str(self.recency)]
         if any(self.never_shown) and not self.undecided_reason:
             low, high = self.decision_interval
             words.append(
                 f"{self.never_shown[0]:,} documents that {self.names[0]} would show and {self.never_shown[1]:,} of "
-                f"{self.names[1]} were never shown at a position that counts; whatever they are worth, the difference "
-                f"lies within {bracketed(low, high, 4)}, and the decision is based on that."
+                f"{self.names[1]} were never shown at a position with a known propensity. For any value of theirs, the "
+                f"interval of the difference is within {bracketed(low, high, 4)}; the decision uses this interval."
             )
         if self.informing_lists is not None:
             words.append(
-                f"About {self.informing_lists:,.0f} lists inform the propensities (minimum {MIN_LISTS}), whose "
-                f"uncertainty makes {self.propensity_variance_share:.0%} of the variance of the difference."
+                f"About {self.informing_lists:,.0f} lists inform the propensities (minimum {MIN_LISTS}); the "
+                f"uncertainty of the propensities is {self.propensity_variance_share:.0%} of the variance of the "
+                "difference."
             )
-        words += clipped(*self.clip, self.estimator)
+        words += clipping_sentences(*self.clip, self.estimator)
         words += [
-            f"{name} learned from about {share:.0%} of these sessions, so it looks better on them than it is."
+            f"{name} was trained on about {share:.0%} of these sessions, so they overstate its quality."
             for name, share in zip(self.names, self.training_overlap, strict=True)
             if share
         ]
         unknown = [name for name, share in zip(self.names, self.training_overlap, strict=True) if share is None]
         if unknown:
             words.append(
-                f"Whether {' or '.join(unknown)} learned from these sessions is not known; the estimates are right "
-                "only if not. Models trained by `clicks train` recognize their sessions, if both logs have session ids."
+                f"Whether {' or '.join(unknown)} was trained on these sessions is unknown; the estimates are valid "
+                "only if not. Models trained by `clicks train` detect the overlap if both logs have session ids."
             )
         return [*words, *([] if self.cascade_check is None else [str(self.cascade_check)]), *self.caveats]
 
@@ -433,8 +444,8 @@ class LaunchReport(Record):
         return [*parts, self.costs_table()]
 
 
-def _level(confidence: float) -> str:
-    """Write a confidence level with three digits of its distance to 100%."""
+def _level_text(confidence: float) -> str:
+    """Format a confidence level with three significant digits of 1 minus the level."""
     return f"{100 - float(f'{100 * (1 - confidence):.3g}'):.10g}%"
 
 
@@ -442,10 +453,10 @@ def _number(interval: Interval, form: str = ".4f") -> str:
     return "not known" if np.isnan(interval.value) else format(interval.value, form)
 
 
-def _ends(gain: Interval) -> str:
+def _interval_text(gain: Interval) -> str:
     return bracketed(gain.low, gain.high, 4) if np.isfinite(gain.low) and np.isfinite(gain.high) else "not known"
 
 
-def side_of(low: float, high: float) -> str:
-    """Return the decision that an interval of the difference allows."""
+def decision_of(low: float, high: float) -> str:
+    """Return the decision that an interval of the difference supports."""
     return LAUNCH if low > 0 else DO_NOT_LAUNCH if high < 0 else UNDECIDED

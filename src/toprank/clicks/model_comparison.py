@@ -76,7 +76,7 @@ class ComparedModels(Record):
 
     def gain(self, one: str, other: str) -> Interval:
         """By how much one model is likelier than another, a session, with an interval over queries."""
-        return joint_gain([self], one, other)
+        return pooled_gain([self], one, other)
 
     def _columns(self) -> dict[str, Sequence[Any]]:
         numbers = {"log_likelihood": self.log_likelihoods, "perplexity": self.perplexities, "gain": self.gains}
@@ -136,7 +136,7 @@ class ComparedModels(Record):
         return [self.summary, self.table()]
 
 
-def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interval:
+def pooled_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interval:
     """By how much one model is likelier than another on the held-out sessions of several parts of a log.
 
     In each part both are fitted to its own sessions; a query with sessions in several parts is one witness.
@@ -192,7 +192,7 @@ def compare_models(
     check_number("holdout", holdout, above=0, below=1)
     check_whole("n_resamples", n_resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
-    rng, named = np.random.default_rng(seed), _named(models)
+    rng, named = np.random.default_rng(seed), _named_models(models)
     count = round(holdout * log.n_sessions)
     if not 0 < count < log.n_sessions:
         raise DataError(
@@ -227,7 +227,7 @@ def compare_models(
     )
 
 
-def _named(models: Models) -> dict[str, ClickModel]:
+def _named_models(models: Models) -> dict[str, ClickModel]:
     named = dict(models) if isinstance(models, Mapping) else {}
     for model in () if isinstance(models, Mapping) else models:
         name = type(model).__name__

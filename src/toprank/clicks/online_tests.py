@@ -30,10 +30,10 @@ from toprank.significance import (
 )
 from toprank.significance.resampling import jackknife_variance
 
-_BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
-_ROUNDING = 1e-9  # of the sum of planned shares
-_NO_SESSION = "the other arm"  # the log has the names of arms with sessions only
-_LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
+_MISMATCH_LEVEL = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
+_SHARE_TOLERANCE = 1e-9  # of the sum of planned shares
+_UNNAMED_ARM = "the other arm"  # the log has the names of arms with sessions only
+_MIN_UNITS = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +69,7 @@ class OnlineTestResult(Record):
     @property
     def has_sample_ratio_mismatch(self) -> bool:
         """Whether units were not dealt out as planned."""
-        return self.srm_p < _BROKEN or self.in_both_arms > _BROKEN * sum(self.units)
+        return self.srm_p < _MISMATCH_LEVEL or self.in_both_arms > _MISMATCH_LEVEL * sum(self.units)
 
     @property
     def difference(self) -> float:
@@ -80,7 +80,7 @@ class OnlineTestResult(Record):
     def summary(self) -> str:
         """One sentence: whether the new model brings more, and if not, why that cannot be said."""
         new, current = self.names
-        if self.srm_p < _BROKEN:
+        if self.srm_p < _MISMATCH_LEVEL:
             what = "began" if self.unit == "list" else "have"
             return (
                 f"The assignment is broken, so the difference says nothing: {new} and {current} {what} "
@@ -94,7 +94,7 @@ class OnlineTestResult(Record):
             )
         low, high = self.interval
         if not np.isfinite(low):
-            return f"It is too early to say anything: each side needs at least {_LEAST} {self._units}."
+            return f"It is too early to say anything: each side needs at least {_MIN_UNITS} {self._units}."
         if low > 0 or high < 0:
             return f"{new} brings {self._difference} {'more' if low > 0 else 'less'} than {current}, proven."
         return f"No difference between {new} and {current} is proven so far."
@@ -185,9 +185,9 @@ def ab_test(
     dropped["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
     if not assigned.any():
         raise DataError("No session of the log belongs to an arm of a split.")
-    assigned, earlier = _of_last_plan(log, assigned, arm, share)
+    assigned, earlier = _latest_plan(log, assigned, arm, share)
     dropped["sessions of an earlier plan, with other shares"] = earlier
-    names = _arms_of(arm[assigned], share[assigned], arms)
+    names = _arm_names(arm[assigned], share[assigned], arms)
     compared = assigned & np.isin(arm, names)
     others = 1 - sum({name: float(part) for name, part in zip(arm[assigned], share[assigned], strict=True)}.values())
     planned = [float(share[compared & (arm == name)][0]) if name in arm[compared] else others for name in names]
@@ -212,11 +212,11 @@ def ab_test(
         srm_p=sample_ratio_p(counts[0], sum(counts), shares[0]),
         in_both_arms=int(crossed.sum()),
         dropped=dropped,
-        caveats=_of_versions(log, compared, arm, names),
+        caveats=_version_caveats(log, compared, arm, names),
     )
 
 
-def _of_versions(log: ClickLog, compared: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
+def _version_caveats(log: ClickLog, compared: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
     """Sentences on arms whose model was replaced meanwhile."""
     if "version" not in log.columns:
         return ()
@@ -229,7 +229,7 @@ def _of_versions(log: ClickLog, compared: Any, arm: Any, names: tuple[str, str])
     )
 
 
-def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[Any, int]:
+def _latest_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[Any, int]:
     """The sessions under the shares that were last planned: whoever changed sides with the plan belongs to neither."""
     plans = {(name, float(part)) for name, part in zip(arm[assigned].tolist(), share[assigned].tolist(), strict=True)}
     if len(plans) == len({name for name, _ in plans}):
@@ -255,10 +255,10 @@ def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[A
     return since, int(assigned.sum() - since.sum())
 
 
-def _arms_of(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, str]:
+def _arm_names(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, str]:
     """Return the names of the new arm and the current one; one of them may have no session yet."""
     known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
-    has_others = sum(known.values()) < 1 - _ROUNDING
+    has_others = sum(known.values()) < 1 - _SHARE_TOLERANCE
     if arms is not None:
         if isinstance(arms, str) or len(arms) != 2 or arms[0] == arms[1]:
             raise DataError(f"arms must be two different names, the new arm and the current one, not {arms!r}.")
@@ -268,7 +268,7 @@ def _arms_of(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, str
         return arms[0], arms[1]
     if len(known) == 1 and has_others:
         [(name, part)] = known.items()
-        return (_NO_SESSION, name) if part >= 0.5 else (name, _NO_SESSION)
+        return (_UNNAMED_ARM, name) if part >= 0.5 else (name, _UNNAMED_ARM)
     if len(known) != 2:
         listed = ", ".join(known)
         raise DataError(f"The log has the arms {listed}, but two are compared: name the new and the current one.")
@@ -284,7 +284,7 @@ def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Inte
     n, m = len(new), len(current)
     value = _mean(new) - _mean(current)
     detail, half = "normal mixture, at all looks at once", np.inf
-    if min(n, m) >= _LEAST:
+    if min(n, m) >= _MIN_UNITS:
         variance = _variance(n, m, new.var(ddof=1), current.var(ddof=1))
         half = float(confidence_sequence_half_width(variance, n * m / (n + m), confidence))
     return Interval(value, value - half, value + half, confidence, n + m, detail, "difference per key")
@@ -328,7 +328,7 @@ def interleaving_test(log: ClickLog, *, confidence: float = 0.95) -> OnlineTestR
     weights = lists[has_lists]
     of_query = sums(log.session_query, differences, log.n_queries)[has_lists] / weights
     value, half = float(differences.mean()), np.inf
-    if len(weights) >= _LEAST:
+    if len(weights) >= _MIN_UNITS:
         rests = leave_one_out_means(of_query, weights)
         half = float(
             confidence_sequence_half_width(jackknife_variance(rests), effective_sample_size(weights), confidence)

@@ -1,4 +1,4 @@
-"""The value of a ranking policy: DCG and clicks are sums over documents, of relevance times a weight of the rank."""
+"""Value of a ranking policy: DCG and clicks are sums over documents of relevance times a weight of the rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toprank.metrics.sorting import ranking
 
 
 class Metric(NamedTuple):
-    """``dcg@10``, ``ctr@10``, ``clicks@10``, ``value@10`` or ``value-dcg@10``, taken apart."""
+    """A parsed metric: ``dcg@10``, ``ctr@10``, ``clicks@10``, ``value@10`` or ``value-dcg@10``."""
 
     name: str
     kind: str
@@ -31,19 +31,19 @@ class Metric(NamedTuple):
     reward: str = "click"
 
     @classmethod
-    def of(cls, name: str) -> Metric:
-        """Read the name of a metric, such as "dcg@10" or "value-ctr"."""
+    def from_name(cls, name: str) -> Metric:
+        """Parse the name of a metric, such as "dcg@10" or "value-dcg@10"."""
         match = re.fullmatch(r"(value-)?(dcg|ctr|clicks|value)(?:@(\d+))?", name.strip().lower())
         kind = "" if match is None else match[2]
         if match is None or match[3] == "0" or (kind != "dcg" and (match[1] or match[3] is None)):
             known = ("dcg@10", "dcg", "ctr@10", "clicks@10", "value@10", "value-dcg@10")
-            raise UnknownNameError("metric of clicks", name, known)
+            raise UnknownNameError("click metric", name, known)
         depth = None if match[3] is None else int(match[3])
         return cls(name.strip().lower(), kind, depth, "value" if match[1] or kind == "value" else "click")
 
     @property
     def needs_curves(self) -> bool:
-        """Whether the metric counts clicks, and so needs the propensity of each rank."""
+        """Whether the metric counts clicks, which requires the propensity of each rank."""
         return self.kind != "dcg"
 
 
@@ -52,11 +52,11 @@ class PolicyValue:
     """One metric of one ranker.
 
     Attributes:
-        values: the metric for each query with sessions.
+        values: value of the metric for each query with sessions.
         weights: weight of each document of the data.
-        known: the relevance that the metric goes by.
-        looks: weight of each document in the sum over sessions.
-        within: whether each document is of a query with sessions, and within the depth of the metric.
+        known: the relevance used for the metric.
+        looks: weight of each document, summed over sessions.
+        within: whether each document is within the depth of the metric and its query has sessions.
     """
 
     values: FloatArray
@@ -72,7 +72,7 @@ class PolicyValue:
 
     @property
     def contributing_impressions(self) -> int:
-        """Number of impressions whose clicks add to the metric."""
+        """Number of impressions whose clicks contribute to the metric."""
         return int(self.known.cells.impressions[self.known.added(self.looks) > 0].sum())
 
     @property
@@ -82,12 +82,12 @@ class PolicyValue:
 
     @property
     def never_shown(self) -> int:
-        """Number of documents within the depth that were never shown at a position that counts."""
+        """Number of documents within the depth that were never shown at a position with a known propensity."""
         return int((self.within & (self.known.shown == 0)).sum())
 
 
 class LoggedQueries(NamedTuple):
-    """Data, their queries with sessions, and the propensities of ranks."""
+    """Data, the queries with sessions, and the propensities of ranks."""
 
     data: RankingData
     asked: BoolArray
@@ -97,13 +97,13 @@ class LoggedQueries(NamedTuple):
 
     @property
     def weights(self) -> FloatArray:
-        """Weight of the sessions of each query that has any."""
+        """Total session weight of each query with sessions."""
         return self.sessions[self.asked]
 
 
 @dataclass(frozen=True)
 class PolicyValues:
-    """Metrics of rankers by name, for each query with sessions; and the relevance that each metric goes by."""
+    """Metrics of rankers by name, for each query with sessions, and the relevance behind each metric."""
 
     queries: LoggedQueries
     relevance: Mapping[str, Relevance]
@@ -117,7 +117,7 @@ class PolicyValues:
 
     @property
     def values(self) -> Values:
-        """The numbers for each query, weighted by its sessions."""
+        """The values per query, weighted by sessions."""
         return Values(
             systems=tuple(self.parts),
             metrics=tuple(self.relevance),
@@ -128,7 +128,7 @@ class PolicyValues:
 
 
 def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
-    """The rank of each document among those of its query, from 1."""
+    """Return the rank of each document within its query, from 1."""
     ranked = ranking(scores, data.queries)
     rank = np.empty(len(scores), dtype=np.int64)
     rank[ranked.order] = data.queries.positions_in_query + 1
@@ -136,7 +136,7 @@ def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
 
 
 def policy_value(queries: LoggedQueries, metric: Metric, ranks: IntArray, known: Relevance) -> PolicyValue:
-    """Return Σ weight of the rank × relevance (+ clicks whatever the relevance) for each query with sessions."""
+    """Return Σ weight of the rank × relevance (+ offset of the rank) for each query with sessions."""
     data, asked = queries.data, queries.asked
     longest = int(data.queries.sizes.max())
     always: FloatArray | float = 0.0
@@ -157,11 +157,12 @@ def _clicks_at_ranks(
     """Return α and β of each document at its rank; 0 for documents below the depth of the metric, whose rank is 0."""
     data, within = queries.data, ranks > 0
     lists = np.minimum(data.queries.sizes, metric.depth or 0)
-    shared = data.queries.broadcast(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
+    # ctr is per document, the other metrics are per list
+    shared = data.queries.broadcast(lists) if metric.kind == "ctr" else 1.0
     slope, trust = curves.at_ranks(
         log=queries.log, session_queries=lambda: session_queries(queries.log, data),
         query=data.queries.document_query, ranks=np.maximum(ranks, 1), deepest=int(lists.max()), metric=metric.name,
     )  # fmt: skip
-    if metric.reward == "value":  # as `correct` has it by ips
+    if metric.reward == "value":  # Equal to the correction by ips.
         return np.where(within, slope + trust, 0.0) / shared, 0.0
     return np.where(within, slope, 0.0) / shared, np.where(within, trust, 0.0) / shared

@@ -1,4 +1,4 @@
-"""What users would notice of a new ranker: how many lists change and how far, and the most affected, side by side."""
+"""Ranking changes that users would notice: how many lists change, by how much, and the most affected queries."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from toprank.data.dataset import RankingData
 from toprank.display.tables import Table
 from toprank.errors import DataError
 
-_REASONS = 3  # features that are named for each query
+_REASONS = 3  # Number of features named for each query.
 
 
 class AffectedQuery(NamedTuple):
-    """One query whose list changes."""
+    """A query whose list changes."""
 
     query: str
     sessions: int
     current: tuple[str, ...]
-    """The top of its list now."""
+    """The top of the current list."""
     new: tuple[str, ...]
-    """The top of its new list."""
+    """The top of the new list."""
     why: str
-    """Which features lift the document that gains most over the one that loses most; empty where nobody can tell."""
+    """The features that favor the document that gains most over the one that loses most; empty if unknown."""
 
     def table(self) -> Table:
-        """Both lists, place by place; a document that comes in is marked."""
+        """Return both lists side by side, with documents marked that enter the list."""
         rows = [
             (str(place + 1), before, after if after in self.current else f"{after} (comes in)")
             for place, (before, after) in enumerate(zip(self.current, self.new, strict=True))
@@ -38,15 +38,15 @@ class AffectedQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class RankingChanges:
-    """Lists that change, of the sessions of a log.
+    """Changes of the lists in the sessions of a log.
 
     Attributes:
-        k: the depth that is compared.
-        changed: the share of sessions whose top k differs in any way.
-        first: the share of sessions with another first document.
-        exchanged: the share of the documents in the top k that the new ranker leaves out.
-        moved: how many places a document that stays in the top k moves, mean.
-        affected: queries whose users are shown the most other things, the most affected first.
+        k: depth of the comparison.
+        changed: fraction of sessions whose top k changes in any way.
+        first: fraction of sessions whose first document changes.
+        exchanged: fraction of the documents in the top k that are replaced.
+        moved: mean number of ranks that a document which stays in the top k moves.
+        affected: queries with the largest changes in exposure, the most affected first.
     """
 
     k: int
@@ -58,21 +58,21 @@ class RankingChanges:
 
     def __str__(self) -> str:
         return (
-            f"{self.changed:.1%} of the sessions would see another top {self.k}, and {self.first:.1%} another first "
-            f"document; {self.exchanged:.1%} of the documents in the top {self.k} would be new, and the others would "
-            f"move by {self.moved:.1f} places."
+            f"The top {self.k} changes in {self.changed:.1%} of the sessions, and the first document in "
+            f"{self.first:.1%}; {self.exchanged:.1%} of the documents in the top {self.k} are new, and the others move "
+            f"by {self.moved:.1f} ranks on average."
         )
 
 
-class RankPairs(NamedTuple):
+class RankingPair(NamedTuple):
     """Ranks of the documents by two rankers.
 
     Attributes:
         data: documents.
         new: rank of each document by the new ranker.
-        current: its rank now.
-        looks: how much more each document would be examined than now.
-        k: the depth that is compared.
+        current: rank of each document by the current ranker.
+        looks: change in the exposure of each document.
+        k: depth of the comparison.
     """
 
     data: RankingData
@@ -83,15 +83,15 @@ class RankPairs(NamedTuple):
 
 
 def compare_rankings(
-    changes: RankPairs, sessions: FloatArray, ranker: Any = None, n_examples: int = 5
+    changes: RankingPair, sessions: FloatArray, ranker: Any = None, n_examples: int = 5
 ) -> RankingChanges:
-    """Compare ranks of two rankers.
+    """Compare the ranks of two rankers.
 
     Args:
         changes: the ranks.
         sessions: number of sessions of each query.
-        ranker: the new one, to explain its lists; None: no explanation.
-        n_examples: number of queries to show.
+        ranker: the new ranker, to explain its lists; None for no explanation.
+        n_examples: number of queries to show. Default: 5.
     """
     data, new, current, looks, k = changes
     query, n, in_log = data.queries.document_query, data.n_queries, sessions > 0
@@ -114,11 +114,11 @@ def compare_rankings(
     )
     return RankingChanges(
         k, float(share @ differs), float(share @ other), float(share @ (1 - kept / lists)),
-        float(share @ moved / max(float(share @ kept), 1e-300)), affected,  # no document stays: none of them moves
+        float(share @ moved / max(float(share @ kept), 1e-300)), affected,  # If no document stays, the mean move is 0.
     )  # fmt: skip
 
 
-def _affected(changes: RankPairs, q: int, sessions: int, ranker: Any) -> AffectedQuery:
+def _affected(changes: RankingPair, q: int, sessions: int, ranker: Any) -> AffectedQuery:
     data, new, current, looks, k = changes
     rows = np.arange(data.queries.offsets[q], data.queries.offsets[q + 1])
     names = np.asarray(data.row_names)
@@ -134,7 +134,7 @@ def _why(ranker: Any, data: RankingData, q: int, up: int, down: int) -> str:
     names = np.asarray(data.row_names)
     try:
         explanation = ranker.explain(data, data.qids[q], names[up], names[down])
-    except DataError:  # a ranker of another library that cannot be asked
+    except DataError:  # A ranker of another library, which has no explanations.
         return ""
     largest = sorted(explanation.contributions.items(), key=lambda pair: -abs(pair[1]))[:_REASONS]
     reasons = ", ".join(f"{name} {value:+.3g}" for name, value in largest if value)

@@ -1,14 +1,14 @@
-"""Rankers trained on clicks that are corrected for position, with the naive ranker beside.
+"""Train rankers on clicks corrected for position, together with a naive ranker for comparison.
 
 Corrected clicks are unbiased, but noisy. If the gradient of a loss is an affine function of the gains
-(`traits.linear_in_gain`), the gradient is unbiased too, and training converges to where labels would lead; under any
-other loss the noise of the estimates becomes a bias. So other losses are trained in their linear form if they have one,
-and refused otherwise, unless an approximation is asked for.
+(`traits.linear_in_gain`), the gradient is unbiased too, and training converges to the same ranker as with labels. Under
+any other loss, noise in the estimates becomes a bias. Such losses are replaced by their linear form if they have one;
+otherwise they are rejected unless a biased loss is allowed.
 
-The clicks that trained a ranker flatter it. So each fold of the queries is ranked by rankers that were trained on the
-sessions of the others, and the clicks on these rankings compare the rankers.
+Rankers must not be evaluated on the clicks that they were trained on. Each fold of the queries is therefore ranked by
+rankers trained on the sessions of the other folds, and the clicks on these rankings compare the rankers.
 
-Propensities that are wrong flatter the ranker that they trained. So the comparison uses propensities that are estimated
+Wrong propensities favor the ranker that was trained with them. The comparison therefore uses propensities estimated
 from the held-out sessions, if these identify them, and a contradiction between the two blocks the choice.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from toprank.clicks.contexts import Context
 from toprank.clicks.corrections import CORRECTIONS, Correction, Relevance
 from toprank.clicks.curves import PropensityCurves, contradiction
-from toprank.clicks.evaluation import judge
+from toprank.clicks.evaluation import estimate_rankers
 from toprank.clicks.evidence import Evidence, PropensitySource, bind
 from toprank.clicks.intervention_harvesting import HARVESTED
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedWarning, check_log, sums
@@ -46,35 +46,35 @@ from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.significance import Interval, bootstrap_interval
 
 _METRICS = {"click": "dcg@10", "value": "value-dcg@10"}
-_FULL = "full information"
-_LISTED = 5  # positions that a sentence names
-_ASSUMED = {
-    "none": "users look at every position alike, or click what is best wherever it stands.",
+_FULL_INFORMATION = "full information"
+_MAX_LISTED_POSITIONS = 5  # Maximum number of positions listed in a message.
+_ASSUMPTIONS = {
+    "none": "users examine all positions equally, or always click the best document.",
     "ips": (
-        "users click only what they look at, the chance that they look depends on the position alone and is known, and "
-        "nobody clicks a worthless document out of trust in its position."
+        "users click only documents that they examine, the probability of examination depends only on the position and "
+        "is known, and users do not click irrelevant documents out of trust in their position."
     ),
-    "affine": "the chance of a click is α·R + β, where α and β depend on the position alone and are known.",
+    "affine": "the probability of a click is α·R + β, where α and β depend only on the position and are known.",
     "position": (
-        "the chance of a click is what the document is worth times the chance that users look at its position, and "
-        "documents like it stood at several positions."
+        "the probability of a click is the relevance of the document times the probability that users examine its "
+        "position, and similar documents were shown at several positions."
     ),
     "dr": (
-        "the chance of a click is α·R + β, where α and β depend on the position alone and are known; and the "
-        "regression is right about documents that were hardly or never looked at."
+        "the probability of a click is α·R + β, where α and β depend only on the position and are known; and the "
+        "regression is correct for documents that were rarely or never examined."
     ),
 }
-_ASSUMED |= {
-    "snips": _ASSUMED["affine"],
+_ASSUMPTIONS |= {
+    "snips": _ASSUMPTIONS["affine"],
     "safe": (
-        f"{_ASSUMED['affine'][:-1]}; where this fails, the ranker cannot have gained by moving exposure further from "
-        "the log's than the band allows."
+        f"{_ASSUMPTIONS['affine'][:-1]}; if this fails, the ranker still cannot gain from exposure that differs from "
+        "the exposure in the log by more than the maximum ratio."
     ),
 }
 
 
 class TrainingOptions(SessionOptions, total=False):
-    """Keywords of `train`."""
+    """Keyword arguments of `train`."""
 
     context: Context | None
     clip: float | None
@@ -88,7 +88,7 @@ class TrainingOptions(SessionOptions, total=False):
 
 @dataclass(frozen=True)
 class _TrainingSettings:
-    """Keywords of `train` that say what to learn, with their defaults."""
+    """Options of the training, with their defaults."""
 
     context: Context | None = None
     clip: float | None = None
@@ -100,7 +100,7 @@ class _TrainingSettings:
     folds: int = 5
 
     def check(self, correction: str) -> None:
-        """Refuse values that no training can have."""
+        """Check the values."""
         known = (*CORRECTIONS, "safe", "position")
         if correction not in known:
             raise UnknownNameError("correction", correction, known)
@@ -113,7 +113,7 @@ class _TrainingSettings:
         if self.reward not in REWARDS:
             raise UnknownNameError("reward", self.reward, REWARDS)
         if correction == "position" and self.context is not None:
-            raise DataError("correction='position' learns one term per position, whatever the context; use 'affine'.")
+            raise DataError("correction='position' learns one term per position and ignores contexts. Use 'affine'.")
 
 
 def train(
@@ -126,45 +126,46 @@ def train(
     valid: RankingData | None = None,
     **options: Unpack[TrainingOptions],
 ) -> ClickTrainingResult:
-    """Train a ranker on clicks; the naive ranker, on the rates of clicks as they are, is trained beside it.
+    """Train a ranker on clicks, together with a naive ranker on uncorrected click rates for comparison.
 
     Args:
-        ranker: unfitted; its loss must be linear in the gains (Squared, QuerySquared, Multicategory, LambdaLoss with
-            ``arp1``), or have such a form (ListNet, XENDCG: Multicategory; Logistic: ``arp1``).
-        log: sessions of queries of `data`.
-        data: documents with features; their labels are not looked at, except for `full_information`. Those of the log
-            that they do not have are left out and counted, and so are those of the data that were never shown (but not
-            under ``dr``).
-        correction: ``none``, ``ips``, ``snips``, ``affine``, ``dr`` (see `toprank.clicks.corrections`), or ``safe``:
-            ``affine``, under a loss of its own that gains nothing where a document gets more than `max_exposure_ratio`
-            times more or less exposure than it had (`toprank.losses.SafeDCG`); or ``position``, for trees: a term for
-            each position inside a softmax loss of the clicks, dropped where they score and kept as
-            ``ranker.training_["clicks"]["position_biases"]``.
-        propensities: one for each position, from the first on; α and β as two rows; what `propensities` gave, or a
-            fitted PBM; None or the name of a method: found from the log (``dual`` and ``regression-em`` learn them with
-            this ranker).
-        context: column of the log (or several, crossed) whose contexts have propensities of their own, as in
-            `toprank.clicks.propensities`; those that are given are then a mapping from contexts.
-        clip: the least propensity to divide by, so that no click counts more than 1/clip; None: 0 where propensities
-            are given, 10/√sessions where they are found from the log, and under ``dr``.
-        regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
+        ranker: an unfitted ranker. Its loss must be linear in the gains (Squared, QuerySquared, Multicategory,
+            LambdaLoss with ``arp1``) or have a linear form (ListNet, XENDCG: Multicategory; Logistic: ``arp1``).
+        log: sessions whose queries are in `data`.
+        data: documents with features. Labels are ignored, except for `full_information`. Documents of the log that are
+            not in the data are dropped and counted, as are documents of the data that were never shown (except under
+            ``dr``).
+        correction: ``none``, ``ips``, ``snips``, ``affine`` or ``dr`` (see `toprank.clicks.corrections`); ``safe``,
+            which is ``affine`` with a loss that gives no gain beyond `max_exposure_ratio` (`toprank.losses.SafeDCG`);
+            or ``position`` for trees, which adds a term per position to a softmax loss of the clicks, drops it for
+            predictions and stores it as ``ranker.training_["clicks"]["position_biases"]``. Default: ``affine``.
+        propensities: one number per position from the first on; two rows, α and β; a result of `propensities`; a fitted
+            PBM; or the name of a method that estimates them from the log (``dual`` and ``regression-em`` use this
+            ranker). Default: ``all-pairs``.
+        valid: labeled data, for early stopping and similar choices of the ranker, and to compare the rankers by labels.
+        context: column of the log, or several crossed columns, whose contexts have propensities of their own, as in
+            `toprank.clicks.propensities`. Given propensities are then a mapping from contexts.
+        clip: smallest propensity to divide by, which limits the weight of a click to 1/clip. Default: 0 if propensities
+            are given; 10/√sessions if they are estimated from the log, and under ``dr``.
+        regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker. Default: a
             linear regression on the corrected clicks of other queries.
-        max_exposure_ratio: the factor of ``safe`` by which exposure may differ from the log's.
-        reward: what the ranker is to bring to the top: ``click``, or the column ``value`` of the log.
-        allow_biased_loss: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
-        full_information: train it on the labels of `data` too, beside: full information, which more clicks should lead
-            to.
-        valid: labeled data: for what the ranker chooses on such data, and to compare the rankers on.
-        folds: into how many parts queries are cut to compare the rankers: each part is ranked by rankers that were
-            trained on the sessions of the others, so that training costs so many times more; 0: no such comparison. The
-            rankers that are returned are trained on all sessions. The comparison uses propensities estimated from the
-            held-out sessions, and the given ones only if these sessions do not identify them
+        max_exposure_ratio: for ``safe``, the factor by which the exposure of a document may differ from its exposure in
+            the log. Default: 1.5.
+        reward: ``click``, or ``value`` for the column ``value`` of the log. Default: ``click``.
+        allow_biased_loss: train with a loss that is not linear in the gains, on relevance clipped to [0, 1]. Default:
+            False.
+        full_information: also train on the labels of `data`, the result that more clicks should converge to. Default:
+            False.
+        folds: number of folds of queries for comparing the rankers; 0 for no comparison. Default: 5. Each fold is
+            ranked by rankers trained on the sessions of the other folds, so training takes correspondingly longer. The
+            returned rankers are trained on all sessions. The comparison uses propensities estimated from the held-out
+            sessions, and the given ones only if these sessions do not identify them
             (`ClickTrainingResult.shared_propensities_reason`).
-        by: a column of the log with times, such as ``time``: hold out the latest sessions instead. They compare the
-            rankers, none of which learns from them, so that `launch` may judge by the same.
-        holdout: the share of sessions to hold out.
-        half_life: age at which a session counts half as much as the newest: ``"14d"``, ``"36h"``, or seconds.
-        window: leave out sessions that are older than this.
+        time_column: column of the log with times, such as ``time``; hold out the latest sessions instead of folds of
+            queries. No ranker is trained on them, so `launch_report` can use them as well.
+        holdout: fraction of sessions to hold out.
+        half_life: age at which a session has half the weight of the newest: ``"14d"``, ``"36h"``, or seconds.
+        window: drop sessions older than this.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -186,14 +187,15 @@ def train(
     _refuse_cells(curves, correction)
     _refuse_unrewarded(chosen.log, settings.reward)
     fits = task.fit(material)
-    _remember(fits.rankers, chosen)
+    _record_log(fits.rankers, chosen)
     comparison = _compare(task, material, fits, curves)
-    metrics, valid_gains = _by_labels(fits.rankers, valid)
+    metrics, valid_gains = _metrics_by_labels(fits.rankers, valid)
     return ClickTrainingResult(
         ranker=fits.rankers["naive" if correction == "none" else correction], naive=fits.rankers["naive"],
-        full_information=fits.rankers.get(_FULL), correction=correction, curves=curves, data=fits.part,
-        loss=(losses.own or losses.plain, losses.requested), assumption=_ASSUMED[correction],
-        uses_biased_loss=losses.is_soft and losses.own is None, estimates=comparison.estimates, metrics=metrics,
+        full_information=fits.rankers.get(_FULL_INFORMATION), correction=correction, curves=curves, data=fits.part,
+        loss=(losses.correction_loss or losses.ranker_loss, losses.requested), assumption=_ASSUMPTIONS[correction],
+        uses_biased_loss=losses.clips_relevance and losses.correction_loss is None,
+        estimates=comparison.estimates, metrics=metrics,
         counts=_counts(fits, material.evidence), gains=comparison.gains, valid_gains=valid_gains,
         folds=settings.folds if chosen.cut is None else 0, clip=fits.relevance.clip,
         no_comparison_reason=comparison.missing, reward=settings.reward, recency=chosen.recency,
@@ -204,21 +206,21 @@ def train(
 
 
 def _refuse_unrewarded(log: ClickLog, reward: str) -> None:
-    """Refuse a log without any click, or any value, to learn from."""
+    """Reject a log without any click or value."""
     if not log.rewards(reward).any():
-        needed = "was clicked" if reward == "click" else "brought anything"
-        raise DataError(f"No document of the log {needed}; nothing can be learned from it.")
+        needed = "was clicked" if reward == "click" else "has a value"
+        raise DataError(f"No document of the log {needed}, so there is nothing to learn from.")
 
 
 def _propensity_conflict(curves: PropensityCurves | None, correction: str, chosen: ChosenSessions) -> str:
-    """Return how the log, or else its held-out sessions, contradict the propensities; empty if they do not."""
+    """Return how the log, or its held-out sessions, contradict the propensities; empty if they do not."""
     if curves is None or correction == "none":
         return ""
     return contradiction(curves, chosen.log) or ("" if chosen.cut is None else contradiction(curves, chosen.cut.late))
 
 
-def _remember(rankers: Mapping[str, Any], chosen: ChosenSessions) -> None:
-    """Note in each ranker what a model file keeps of the log: its size, how age counted, and its sessions."""
+def _record_log(rankers: Mapping[str, Any], chosen: ChosenSessions) -> None:
+    """Record in each ranker what its model file stores about the log: size, weighting by age, and sessions."""
     log, recency = chosen.log, chosen.recency
     facts: dict[str, Any] = {"sessions": log.n_sessions, "impressions": log.n_impressions}
     if recency is not None:
@@ -227,25 +229,27 @@ def _remember(rankers: Mapping[str, Any], chosen: ChosenSessions) -> None:
     if known is not None:
         facts["known"] = known.plain()
     for name, ranker in rankers.items():
-        if name != _FULL:
+        if name != _FULL_INFORMATION:
             correction = {"correction": "none" if name == "naive" else name}
             ranker.training_["clicks"] = {**ranker.training_.get("clicks", {}), **correction, **facts}
 
 
 def _check_reward(settings: _TrainingSettings, correction: str, losses: TrainingLosses) -> None:
-    """Refuse what is made for clicks, if values are to be learned."""
+    """Reject options that support clicks only, if values are to be learned."""
     if settings.reward == "click":
         return
     if correction == "position":
-        raise DataError("correction='position' learns from clicks, not values; use 'affine' or another for values.")
-    if losses.is_soft:
-        raise DataError("The approximation clips relevance to [0, 1], which does not suit values; choose another loss.")
+        raise DataError(
+            "correction='position' learns from clicks, not values. Use another correction, such as 'affine'."
+        )
+    if losses.clips_relevance:
+        raise DataError("A biased loss clips relevance to [0, 1], which is wrong for values. Choose another loss.")
     if settings.full_information:
         raise DataError("Training on labels (full_information) compares with clicks; labels say nothing about values.")
 
 
 def _refuse_cells(curves: PropensityCurves | None, correction: str) -> None:
-    """Refuse what counts exposure by rank, where positions are places within contexts."""
+    """Reject a correction that computes exposure from ranks, if positions restart in each context."""
     if correction == "safe" and curves is not None and curves.layout is not None and curves.layout.varies:
         raise DataError(
             f"correction='safe' counts exposure by rank, but {curves.layout.called} varies within sessions, so "
@@ -254,31 +258,31 @@ def _refuse_cells(curves: PropensityCurves | None, correction: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Material:
-    """What rankers learn from: clicks, and labels as relevance if they are asked for.
+class _TrainingInput:
+    """Training input: clicks, and labels as relevance if requested.
 
     `shown` marks the rows that are ranked when they are held out.
     """
 
     evidence: Evidence
-    liked: RankingData | None = None
+    judged_data: RankingData | None = None
     shown: BoolArray | None = None
 
     @property
     def queries(self) -> Queries:
         return self.evidence.queries
 
-    def select(self, which: Any) -> _Material:
+    def select(self, which: Any) -> _TrainingInput:
         rows = self.queries.broadcast(which)
-        return _Material(
+        return _TrainingInput(
             self.evidence.select(which),
-            None if self.liked is None else self.liked.select(which),
+            None if self.judged_data is None else self.judged_data.select(which),
             None if self.shown is None else self.shown[rows],
         )
 
 
-class _Fits(NamedTuple):
-    """Rankers by name, the relevance that clicks were corrected to, and the data that the ranker was trained on."""
+class _FittedRankers(NamedTuple):
+    """Rankers by name, the corrected relevance, and the training data of the ranker."""
 
     rankers: dict[str, Any]
     relevance: Relevance
@@ -286,7 +290,7 @@ class _Fits(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What to train, whatever the sessions."""
+    """Training task, independent of the sessions."""
 
     ranker: Ranker
     correction: str
@@ -295,20 +299,22 @@ class _Task(NamedTuple):
     valid: RankingData | None
 
     def is_alone(self, propensities: Any) -> bool:
-        """Whether no propensities are needed."""
+        """Return whether no propensities are needed."""
         return self.correction in ("none", "position") and propensities is None
 
-    def material(self, chosen: ChosenSessions, data: RankingData, propensities: Any) -> _Material:
+    def material(self, chosen: ChosenSessions, data: RankingData, propensities: Any) -> _TrainingInput:
         """Bind the sessions to the data."""
         settings = self.settings
         evidence = bind(
             chosen.log, data, reward=settings.reward, propensities=propensities, context=settings.context,
             ranker=self.ranker, regression=settings.regression if self.correction == "dr" else None,
         )  # fmt: skip
-        return _Material(replace(evidence, chosen=chosen), _liked(data) if settings.full_information else None)
+        return _TrainingInput(
+            replace(evidence, chosen=chosen), _relevance_from_labels(data) if settings.full_information else None
+        )
 
-    def fit(self, material: _Material) -> _Fits:
-        """Fit the ranker that was asked for, the naive one, and that of full information."""
+    def fit(self, material: _TrainingInput) -> _FittedRankers:
+        """Fit the requested ranker, the naive one, and the one with full information."""
         evidence, name, losses = material.evidence, self.correction, self.losses
         how = {"safe": "affine", "position": "none"}.get(name, name)
         relevance = evidence.relevance(Correction(how, self.settings.clip), self.settings.reward)
@@ -316,20 +322,24 @@ class _Task(NamedTuple):
         if name == "position":
             rankers[name], part = with_positions(self.ranker, evidence, self.valid)
         else:
-            part = self._data(relevance, evidence, losses.is_soft and losses.own is None)
-            made = with_loss(self.ranker, losses.own or losses.plain).fit(part, valid=self.valid)
+            part = self._data(relevance, evidence, losses.clips_relevance and losses.correction_loss is None)
+            made = with_loss(self.ranker, losses.correction_loss or losses.ranker_loss).fit(part, valid=self.valid)
             rankers["naive" if name == "none" else name] = made
         if name != "none":
             rates = evidence.relevance(Correction("none"), self.settings.reward)
-            naive = labeled(rates, evidence, np.clip(rates.relevance, 0.0, 1.0) if losses.is_soft else rates.relevance)
-            rankers["naive"] = with_loss(self.ranker, losses.plain).fit(naive, valid=self.valid)
-        if material.liked is not None:
-            rankers[_FULL] = with_loss(self.ranker, losses.plain).fit(material.liked, valid=self.valid)
-        return _Fits(rankers, relevance, part)
+            naive = labeled(
+                rates, evidence, np.clip(rates.relevance, 0.0, 1.0) if losses.clips_relevance else rates.relevance
+            )
+            rankers["naive"] = with_loss(self.ranker, losses.ranker_loss).fit(naive, valid=self.valid)
+        if material.judged_data is not None:
+            rankers[_FULL_INFORMATION] = with_loss(self.ranker, losses.ranker_loss).fit(
+                material.judged_data, valid=self.valid
+            )
+        return _FittedRankers(rankers, relevance, part)
 
     def _data(self, relevance: Relevance, evidence: Evidence, soft: bool) -> RankingData:
         if self.correction == "safe":
-            return labeled(relevance, evidence, *_banded(relevance, evidence))
+            return labeled(relevance, evidence, *_safe_labels(relevance, evidence))
         values = relevance.relevance
         return labeled(relevance, evidence, np.clip(values, 0.0, 1.0) if soft else values)
 
@@ -337,7 +347,7 @@ class _Task(NamedTuple):
 def labeled(
     known: Relevance, evidence: Evidence, values: FloatArray, document_weights: FloatArray | None = None
 ) -> RankingData:
-    """Return the documents with known relevance, with these values as labels and queries weighted by their sessions."""
+    """Return the documents with known relevance, with these values as labels and queries weighted by sessions."""
     data = evidence.data
     weights = evidence.sessions * (1.0 if data.query_weights is None else data.query_weights)
     changes: dict[str, Any] = {"query_weights": np.where(evidence.asked, weights, 0.0)}
@@ -347,11 +357,11 @@ def labeled(
     return part if kept.all() else part.filter(kept)
 
 
-def _banded(known: Relevance, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
-    """Return for ``safe`` the relevance of each document above the mean of its query, and the exposure that it had."""
+def _safe_labels(known: Relevance, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
+    """Return for ``safe`` the relevance of each document minus the mean of its query, and its exposure in the log."""
     data = evidence.data
     if data.document_weights is not None:
-        raise DataError("'safe' needs the document weights for its band, but the data have weights of their own.")
+        raise DataError("'safe' uses the document weights for exposure, but the data already have document weights.")
     queries, cells, relevance = data.queries, evidence.cells, known.relevance
     kept, joined = np.isfinite(relevance), cells.row >= 0
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
@@ -362,7 +372,7 @@ def _banded(known: Relevance, evidence: Evidence) -> tuple[FloatArray, FloatArra
     return relevance - mean, np.where(kept, exposure / queries.broadcast(usual), 0.0)
 
 
-def _counts(fits: _Fits, evidence: Evidence) -> dict[str, int]:
+def _counts(fits: _FittedRankers, evidence: Evidence) -> dict[str, int]:
     known, queries = fits.relevance, evidence.queries
     shown_queries = evidence.asked & (queries.sum(known.shown) > 0)
     return {
@@ -374,8 +384,8 @@ def _counts(fits: _Fits, evidence: Evidence) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _liked(data: RankingData) -> RankingData:
-    """The labels as relevance from 0 to 1, as clicks estimate it."""
+def _relevance_from_labels(data: RankingData) -> RankingData:
+    """Return data with the labels mapped to relevance from 0 to 1."""
     if not data.judged.all():
         raise DataError(
             "Training on labels (full_information) needs a label for every document, but not all are judged."
@@ -386,7 +396,8 @@ def _liked(data: RankingData) -> RankingData:
 class _HeldOutComparison(NamedTuple):
     """DCG estimates by ranker and gains over the naive ranker, from held-out clicks.
 
-    `missing` says why there are none; `shared_propensities_reason` says why the propensities are those of the training.
+    `missing` is the reason if there are none; `shared_propensities_reason` explains the use of the propensities of the
+    training.
     """
 
     estimates: dict[str, Interval]
@@ -395,14 +406,16 @@ class _HeldOutComparison(NamedTuple):
     shared_propensities_reason: str = ""
 
 
-def _compare(task: _Task, material: _Material, fits: _Fits, curves: PropensityCurves | None) -> _HeldOutComparison:
-    """Compare rankers by clicks on sessions that they did not learn from: other queries, or the latest sessions.
+def _compare(
+    task: _Task, material: _TrainingInput, fits: _FittedRankers, curves: PropensityCurves | None
+) -> _HeldOutComparison:
+    """Compare rankers by clicks on sessions that they were not trained on: other queries, or the latest sessions.
 
-    Only documents that were shown count, since the log knows nothing of others.
+    Only documents that were shown are ranked, since the log has no information about others.
     """
     evidence, cut = material.evidence, material.evidence.chosen.cut
     if cut is None and not task.settings.folds:
-        return _HeldOutComparison({}, {}, "nothing was held out.")
+        return _HeldOutComparison({}, {}, "no sessions were held out.")
     if curves is None and task.correction == "none":
         return _HeldOutComparison({}, {}, "no propensities are known.")
     try:
@@ -418,28 +431,28 @@ def _compare(task: _Task, material: _Material, fits: _Fits, curves: PropensityCu
             shown = evidence.relevance(Correction("none"), task.settings.reward).shown > 0
             part = evidence.data.filter(shown)
             scores = {name: ranker.predict(part) for name, ranker in fits.rankers.items()}
-        return _compared(task, scores, evidence.filter(shown), curves)
-    except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
+        return _compare_scores(task, scores, evidence.filter(shown), curves)
+    except DataError as problem:  # Too few clicks, or positions that the sessions of the other folds do not identify.
         return _HeldOutComparison({}, {}, str(problem))
 
 
-def _cross_fitted(task: _Task, material: _Material) -> dict[str, FloatArray]:
+def _cross_fitted(task: _Task, material: _TrainingInput) -> dict[str, FloatArray]:
     """Return out-of-fold scores of the documents that were shown, by ranker."""
     evidence, shown = material.evidence, material.shown
     assert shown is not None
     queries = np.flatnonzero(evidence.asked & (evidence.queries.sum(shown) > 0))
     if len(queries) < 2:
-        raise DataError("all sessions are of one query, so none would be left to learn from.")
+        raise DataError("all sessions are of one query, so none are left for training.")
     fold = np.full(evidence.data.n_queries, -1)
     fold[queries] = np.random.default_rng(0).permutation(len(queries)) % task.settings.folds
-    # Sessions that show no known document inform the propensities of every round.
+    # Sessions without documents of the data inform the propensities in every round.
     rounds = tuple(DivisionRound(fold != number, fold == number) for number in range(int(fold.max()) + 1))
 
-    def fit(train: _Material, _: None) -> dict[str, Any]:
-        with held_warnings(UnidentifiedWarning, ConvergenceWarning):  # the fit to all sessions has warned already
+    def fit(train: _TrainingInput, _: None) -> dict[str, Any]:
+        with held_warnings(UnidentifiedWarning, ConvergenceWarning):  # The fit on all sessions has already warned.
             return task.fit(train).rankers
 
-    def predict(rankers: Mapping[str, Any], rest: _Material) -> FloatArray:
+    def predict(rankers: Mapping[str, Any], rest: _TrainingInput) -> FloatArray:
         assert rest.shown is not None
         scores = np.full((rest.evidence.data.n_documents, len(rankers)), np.nan)
         part = rest.evidence.data.filter(rest.shown)
@@ -451,25 +464,25 @@ def _cross_fitted(task: _Task, material: _Material) -> dict[str, FloatArray]:
     return {name: scores[:, column] for column, name in enumerate(done.models[0])}
 
 
-def _compared(
+def _compare_scores(
     task: _Task, scores: Mapping[str, FloatArray], evidence: Evidence, curves: PropensityCurves | None
 ) -> _HeldOutComparison:
-    """Compare rankings by these scores on the clicks, without clipping, whose bias could favor one side."""
+    """Compare rankings by these scores on the clicks, without clipping, whose bias could favor one ranker."""
     evidence, shared_propensities_reason = _with_own_propensities(evidence, curves)
     ranks = {name: ranks_of(values, evidence.data) for name, values in scores.items()}
     metric = _METRICS[task.settings.reward]
-    judged = judge(evidence, [Correction("snips", 0.0)], ranks, [Metric.of(metric)])["snips"]
+    judged = estimate_rankers(evidence, [Correction("snips", 0.0)], ranks, [Metric.from_name(metric)])["snips"]
     estimates = {name: estimate.intervals[metric] for name, estimate in judged.estimates.items()}
     gains = {name: judged.gain(name, "naive", metric) for name in ranks if name != "naive"}
     return _HeldOutComparison(estimates, gains, shared_propensities_reason=shared_propensities_reason)
 
 
 def _with_own_propensities(evidence: Evidence, curves: PropensityCurves | None) -> tuple[Evidence, str]:
-    """Return held-out evidence with propensities of its own, and a sentence if it does not identify these.
+    """Return held-out evidence with propensities of its own; and the reason, if it does not identify them.
 
-    Propensities that trained a ranker favor it if they are wrong. So they are estimated from the held-out sessions by a
-    method that needs no model of relevance: the method of the training if it is one of these, ``trust`` for curves with
-    offsets, and otherwise ``all-pairs``.
+    Wrong propensities favor the ranker that was trained with them. They are therefore estimated from the held-out
+    sessions by a method that needs no relevance model: the method of the training if it is such a method, ``trust`` for
+    curves with offsets, otherwise ``all-pairs``.
     """
     source = evidence.source
     if source.is_log and source.method in HARVESTED:
@@ -486,11 +499,11 @@ def _with_own_propensities(evidence: Evidence, curves: PropensityCurves | None) 
         missing = missing & ~estimated.usable[evidence.index_of(estimated)]
         if not missing.any():
             return own, ""
-    except DataError:  # positions that these sessions do not identify, or contexts that the method does not take
+    except DataError:  # Positions that these sessions do not identify, or contexts that the method does not support.
         pass
     positions = [str(position) for position in np.unique(evidence.cells.position[missing]).tolist()]
-    listed = ", ".join(positions[:_LISTED]) + (
-        f" and {len(positions) - _LISTED} more" if len(positions) > _LISTED else ""
+    listed = ", ".join(positions[:_MAX_LISTED_POSITIONS]) + (
+        f" and {len(positions) - _MAX_LISTED_POSITIONS} more" if len(positions) > _MAX_LISTED_POSITIONS else ""
     )
     origin = (
         "given propensities"
@@ -498,15 +511,15 @@ def _with_own_propensities(evidence: Evidence, curves: PropensityCurves | None) 
         else f"propensities that trained the ranker ({curves.origin})"
     )
     return evidence.with_propensities(PropensitySource(curves)), (
-        f"The comparison rests on the {origin}, because the held-out sessions do not identify the propensity of "
+        f"The comparison uses the {origin}, because the held-out sessions do not identify the propensity of "
         f"position{'s' if len(positions) > 1 else ''} {listed}."
     )
 
 
-def _by_labels(
+def _metrics_by_labels(
     rankers: Mapping[str, Ranker], valid: RankingData | None
 ) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """Return NDCG@10 of each ranker on labels, and its paired difference to the naive one."""
+    """Return NDCG@10 of each ranker on labels, and its paired difference to the naive ranker."""
     if valid is None:
         return {}, {}
     evaluations = {name: evaluate_labels(ranker.predict(valid), valid, "ndcg@10") for name, ranker in rankers.items()}

@@ -1,4 +1,4 @@
-"""Losses for relevance that is estimated from clicks: linear in the gains, unless an approximation is asked for."""
+"""Losses for relevance estimated from clicks: linear in the gains, unless a biased loss is allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from toprank.rankers.estimator import unfitted
 from toprank.rankers.linear.expected_gain import ExpectedGainRanker
 from toprank.rankers.trees.ranker import TreeRanker
 
-_ROUGHLY = 1e-3  # tolerance of a loss that is not convex: its last digits cost much and say nothing
+# Tolerance of a loss that is not convex: a smaller one is expensive without changing the ranking.
+_NONCONVEX_TOLERANCE = 1e-3
 _LINEAR_FORMS: dict[str, Loss] = {
     "ListNet": Multicategory(gain=None),
     "XENDCG": Multicategory(gain=None),
@@ -25,11 +26,11 @@ _LINEAR_FORMS: dict[str, Loss] = {
 
 
 class TrainingLosses(NamedTuple):
-    """The loss that was asked for, the one to train under, and the loss of a correction that is a loss."""
+    """The requested loss, the loss of the ranker, and the loss that replaces it if the correction is itself a loss."""
 
     requested: Loss
-    plain: Loss
-    own: Loss | None
+    ranker_loss: Loss
+    correction_loss: Loss | None
 
     @classmethod
     def from_ranker(
@@ -38,8 +39,8 @@ class TrainingLosses(NamedTuple):
         """Return the losses of a training; `max_exposure_ratio` is the factor of ``safe``."""
         if not isinstance(ranker, Ranker) or not hasattr(ranker, "loss"):
             raise DataError(
-                f"{type(ranker).__name__} has no loss to train under; give a LinearRanker, a TreeRanker, a "
-                "NeuralRanker or an ExpectedGainRanker."
+                f"{type(ranker).__name__} has no loss parameter. Give a LinearRanker, a TreeRanker, a NeuralRanker or "
+                "an ExpectedGainRanker."
             )
         requested = make_loss(ranker.loss)
         own: Loss | None = None
@@ -48,14 +49,14 @@ class TrainingLosses(NamedTuple):
         return cls(requested, _usable_loss(requested, correction, allow_biased_loss), own)
 
     @property
-    def is_soft(self) -> bool:
-        """Whether relevance is held within 0 and 1, for a loss that is not linear in the gains."""
-        return not self.plain.traits.linear_in_gain
+    def clips_relevance(self) -> bool:
+        """Whether relevance is clipped to [0, 1], because the loss is not linear in the gains."""
+        return not self.ranker_loss.traits.linear_in_gain
 
 
 def _usable_loss(requested: Loss, correction: str, allow_biased_loss: bool) -> Loss:
-    """Return the training loss. It must be linear in the gains, since labels are estimates, unless
-    `allow_biased_loss`.
+    """Return the training loss. It must be linear in the gains, because labels are estimates, unless a bias
+    is allowed.
     """
     name = type(requested).__name__
     if requested.traits.linear_in_gain:
@@ -64,36 +65,36 @@ def _usable_loss(requested: Loss, correction: str, allow_biased_loss: bool) -> L
         return replace(requested, **changes)
     if allow_biased_loss:
         if requested.traits.space == "class":
-            raise DataError(f"{name} takes grades as classes, which estimates of relevance are not. Choose Squared.")
+            raise DataError(f"{name} needs grades, but clicks give real-valued relevance. Choose Squared.")
         return requested
     if name in _LINEAR_FORMS:
         return _LINEAR_FORMS[name]
     if correction in ("safe", "position"):
-        return Multicategory(gain=None)  # of the naive ranker: the other has a loss of its own
+        return Multicategory(gain=None)  # For the naive ranker; the correction replaces the loss of the other.
     raise DataError(
-        f"{name} is not linear in the gains, so clicks that are right in expectation would train it with a bias. "
-        "Choose Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or accept the "
-        "approximation, which trains it on relevance clipped to [0, 1]:",
+        f"{name} is not linear in the gains, so unbiased estimates of relevance would give biased gradients. Choose "
+        "Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or accept the bias and "
+        "train on relevance clipped to [0, 1]:",
         remedy=Remedy("{allow_biased_loss}.", allow_biased_loss=True),
     )
 
 
 def with_loss(ranker: Ranker, loss: Loss) -> Any:
-    """An unfitted copy under this loss; expected gains are those of two grades, worthless and relevant."""
+    """Return an unfitted copy with this loss; expected gains are those of two grades, irrelevant and relevant."""
     copy = unfitted(ranker).set_params(loss=loss)
     if isinstance(copy, ExpectedGainRanker):
         copy.set_params(n_grades=2, gain="linear")
     if isinstance(loss, SafeDCG) and getattr(copy, "tolerance", 0.0) is None:
-        copy.set_params(tolerance=_ROUGHLY)
+        copy.set_params(tolerance=_NONCONVEX_TOLERANCE)
     return copy
 
 
 def with_positions(ranker: Any, evidence: Evidence, valid: RankingData | None) -> tuple[Any, RankingData]:
-    """Fit trees with a term for each position, which they keep as ``training_["clicks"]["position_biases"]``."""
+    """Fit trees with one term per position, stored as ``training_["clicks"]["position_biases"]``."""
     if not isinstance(ranker, TreeRanker) or ranker.outputs != "score":
-        raise DataError("correction='position' adds a term to the scores of trees; give a TreeRanker of one output.")
+        raise DataError("correction='position' adds a term to the scores of trees. Give a TreeRanker with one output.")
     cells = PositionCells.from_evidence(evidence)
     trees = with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
-    trees.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
+    trees.set_params(loss=Multicategory(gain=None))  # Positions are unknown at prediction time.
     trees.training_["clicks"] = {"position_biases": cells.biases.tolist()}
     return trees, cells.data

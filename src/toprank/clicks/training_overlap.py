@@ -1,10 +1,10 @@
-"""Overlap between training and evaluation sessions: whether a ranker learned from the sessions that are to judge it.
+"""Overlap between training and evaluation sessions.
 
-A model file keeps two samples of its training sessions, each of the least hashes. Sessions are recognized by their ids,
-whatever else a view of the log shows of them; the query and the first document only confirm that two logs mean the same
-session by an id. Sessions without ids are recognized by their time and query. That succeeds only if both logs have the
-same exact times, so finding nothing there proves nothing: the overlap is then unknown, unless all sessions are later
-than those of the training. Clicks may still come in later, and lists may be cut, so neither is part of a hash.
+A model file stores two samples of hashes of its training sessions, the smallest ones of each kind. Sessions are matched
+by id, whatever else the two logs contain; the query and the first document only confirm that an id refers to the same
+session in both. Sessions without ids are matched by time and query. This requires that both logs have exact times, so
+no match is not evidence of no overlap: the overlap is then unknown, unless all sessions are later than the training
+sessions. Clicks may arrive later and lists may be truncated, so neither is hashed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.hashes import Hashes, HashSample, as_text, from_text, id_hashes, is_numbering, mixed, single_hashes
 from toprank.errors import DataError
 
-_MAX_KEPT = 256  # hashes in a sample: 2 KB
-_CHUNK = 1 << 16  # ids that are hashed at a time
-_MIN_SAMPLED = 20  # sessions within the range of a sample: of fewer, a fifth that are known would too easily be missed
-_MIN_SHARE = 0.01  # smaller shares count as 0
-_MIN_CONFIRMED = 0.5  # of sessions with a known id; numbers that two files give to their own sessions agree by chance
-_MAX_REPEATED = _MIN_SHARE / 4  # sessions that share their time and query with another one of their log
+_MAX_KEPT = 256  # Maximum number of hashes in a sample: 2 KB.
+_CHUNK = 1 << 16  # Number of ids hashed at a time.
+# Minimum number of sessions within the range of a sample: with fewer, an overlap of 20 % could be missed.
+_MIN_SAMPLED = 20
+_MIN_SHARE = 0.01  # Smaller fractions are reported as 0.
+# Minimum fraction of matches by id that must be confirmed; ids that number the sessions of a file match by chance.
+_MIN_CONFIRMED = 0.5
+# Maximum fraction of sessions that share time and query with another session of the log.
+_MAX_REPEATED = _MIN_SHARE / 4
 
 
 class _SampledIds(NamedTuple):
@@ -33,10 +36,10 @@ class _SampledIds(NamedTuple):
     sample: HashSample
     queries: Hashes
     firsts: Hashes
-    """The first documents."""
+    """Hashes of the first documents."""
     are_numbers: bool
     are_numbering: bool
-    """Whether the ids are 0 … n - 1 or 1 … n, which any file may give to its own sessions."""
+    """Whether the ids are 0 … n - 1 or 1 … n, as in any file that numbers its sessions."""
 
     @classmethod
     def from_log(cls, log: ClickLog) -> Self | None:
@@ -48,7 +51,7 @@ class _SampledIds(NamedTuple):
         return cls(sample, *_confirming(log, at), _are_numbers(ids), _is_numbering(log.session_ids))
 
     def share(self, log: ClickLog) -> float | None:
-        """Return the share of the sessions of a log whose id is known; None if ids do not show it."""
+        """Return the fraction of the sessions of a log whose id matches; None if ids are not conclusive."""
         if log.session_ids is None or not log.n_sessions:
             return None
         hashes = _hashes(log.session_ids)
@@ -66,17 +69,17 @@ class _SampledIds(NamedTuple):
 
 
 class TrainingOverlap(NamedTuple):
-    """The record of its training sessions in a model file."""
+    """Record of the training sessions in a model file."""
 
     ids: _SampledIds | None
     moments: HashSample | None
-    """Hashes of times and queries; None if the log has no times, or too coarse ones."""
+    """Hashes of times and queries; None if the log has no times, or only coarse ones."""
     newest: float | None
     """The time of the newest session, in seconds."""
 
     @classmethod
     def from_log(cls, log: ClickLog) -> Self | None:
-        """Return what to keep of a log; None if its sessions cannot be recognized."""
+        """Return the record of a log; None if its sessions have neither ids nor times."""
         ids, times = _SampledIds.from_log(log), _times(log)
         hashes = None if times is None else _moments(log, times)
         if ids is None and times is None:
@@ -85,7 +88,8 @@ class TrainingOverlap(NamedTuple):
         return cls(ids, moments, None if times is None else float(times.max()))
 
     def share(self, log: ClickLog) -> float | None:
-        """Return the share of the sessions of a log that are known, estimated from the samples; None if unknown.
+        """Return the fraction of the sessions of a log that were training sessions, estimated from the samples; None if
+        unknown.
 
         >>> log = ClickLog.from_columns(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=["k", "l", "m", "n"])
         >>> TrainingOverlap.from_log(log.select([0, 1, 2])).share(log.select([2, 3]))
@@ -111,7 +115,7 @@ class TrainingOverlap(NamedTuple):
         return float((self.moments.places(hashes) >= 0).mean()) if len(hashes) else 0.0
 
     def plain(self) -> dict[str, Any]:
-        """For a model file."""
+        """Return the record in the form stored in a model file."""
         ids, moments = self.ids, self.moments
         return {
             "ids": None if ids is None else {
@@ -126,7 +130,8 @@ class TrainingOverlap(NamedTuple):
     def from_ranker(cls, ranker: Any) -> Self | None:
         """Return the record of a ranker; None if it has none.
 
-        Records of older files do not count: their hashes contain list and time, so any other view of a log evades them.
+        Records in older files are ignored: their hashes include list and time, so another view of the same log does not
+        match.
         """
         try:
             plain = ranker.training_["clicks"]["known"]
@@ -162,7 +167,7 @@ def _times(log: ClickLog) -> FloatArray | None:
 
 
 def _moments(log: ClickLog, times: FloatArray) -> Hashes | None:
-    """Return hashes of the times, in milliseconds, and queries; None if too many sessions share theirs."""
+    """Return hashes of times (in milliseconds) and queries; None if too many sessions share both."""
     hashes = mixed(_milliseconds(times).view(np.uint64) + np.uint64(1))
     hashes = mixed(hashes + _hashes(log.qids)[log.session_query])
     is_coarse = len(single_hashes(hashes)[0]) < (1 - _MAX_REPEATED) * len(hashes)
@@ -170,13 +175,13 @@ def _moments(log: ClickLog, times: FloatArray) -> Hashes | None:
 
 
 def _confirming(log: ClickLog, sessions: Array) -> tuple[Hashes, Hashes]:
-    """Return hashes of the queries and first documents of some sessions."""
+    """Return hashes of the queries and first documents of sessions."""
     queries = _hashes(log.qids[log.session_query[sessions]])
     return queries, _hashes(log.document_ids[log.pair[log.offsets[:-1][sessions]]])
 
 
 def _is_later(times: FloatArray, newest: float) -> bool:
-    """Return whether sessions are later than the newest of the training, also if their times were rounded up."""
+    """Return whether sessions are later than the newest training session, even if their times were rounded up."""
     resolution = int(np.gcd.reduce(_milliseconds(times))) / 1e3
     return bool(times.min() > newest and times.min() - resolution >= newest)
 
@@ -200,6 +205,6 @@ def _is_numbering(ids: Array) -> bool:
 
 
 def _hashes(ids: Array) -> Hashes:
-    """Hash ids as text, so that 7 and "7" are the same id whatever format a log was stored in."""
+    """Return hashes of ids as text, so that 7 and "7" are the same id in every file format."""
     parts = [ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK)]
     return np.concatenate([np.empty(0, np.uint64), *(id_hashes(part.astype(np.str_)) for part in parts)])

@@ -1,4 +1,4 @@
-"""Rankers trained on clicks, as a result: the debiased ranker beside the naive one, and what compares them."""
+"""Result of training on clicks: the debiased and the naive ranker, and their comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from toprank.clicks.curves import BLOCKED, PropensityCurves
-from toprank.clicks.evaluation import clipped, left_out
+from toprank.clicks.evaluation import clipping_sentences, dropped_sentences
 from toprank.clicks.recency import Recency
 from toprank.data.dataset import RankingData
 from toprank.display.pictures import Picture, signed_bars
@@ -25,38 +25,36 @@ _OPTIONAL_WORDS = ("no_comparison_reason", "held_out", "propensity_conflict", "s
 
 @dataclass(frozen=True, repr=False)
 class ClickTrainingResult(Record):
-    """A ranker trained on clicks, and the naive one.
+    """A ranker trained on corrected clicks, the naive ranker, and their comparison.
 
     Attributes:
-        ranker: trained on corrected clicks.
-        naive: the same ranker trained on the rates of clicks as they are.
-        full_information: the same ranker trained on the labels of the data, where it was asked for.
-        correction: how clicks were corrected.
-        curves: α and β of the positions; None where none were needed.
-        data: what `ranker` was trained on: documents with their corrected relevance as labels, queries weighted by
-            their sessions.
-        loss: what it was trained under, and the loss it stands for.
-        assumption: what would have to hold for the correction to be right.
+        ranker: ranker trained on corrected clicks.
+        naive: the same ranker trained on uncorrected click rates.
+        full_information: the same ranker trained on the labels of the data, if requested; otherwise None.
+        correction: name of the correction.
+        curves: α and β of the positions; None if not needed.
+        data: training data of `ranker`: documents with corrected relevance as labels, and queries weighted by sessions.
+        loss: the training loss and the requested loss.
+        assumption: condition under which the correction is valid.
         uses_biased_loss: whether the loss is not linear in the gains.
-        estimates: of each ranker by name, DCG@10 of the documents that were shown, by ``snips``, where rankers that saw
-            no session of a query rank it: those of its kind that were trained on the other queries' sessions. Empty
-            where the log cannot tell.
-        gains: of each ranker but the naive one, by how much its estimate is above the naive one's, paired by query.
-        metrics: of each ranker by name, NDCG@10 on the labels of `valid`; empty without.
-        valid_gains: and by how much that is above the naive one's.
-        counts: impressions, those that were left out and why, those divided by the least propensity, documents, those
-            never shown, sessions without clicks, labels below 0.
-        folds: into how many parts the queries were cut, each held out once; 0: nothing was held out.
-        no_comparison_reason: why there are no `estimates`, as a sentence; empty where there are.
-        reward: what was learned, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
-        clip: the least propensity that was divided by; 0 where all were divided by their own.
-        recency: how sessions were weighed by their age; None if all count alike.
-        held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty
-            where parts of the queries were held out in turn.
-        propensity_conflict: how documents shown at several positions contradict the propensities, as a sentence; empty
-            if they do not. A contradiction blocks the choice of the debiased ranker.
-        shared_propensities_reason: why the comparison uses the propensities that trained the ranker, as a sentence;
-            empty if it uses propensities estimated from the held-out sessions.
+        estimates: for each ranker by name, DCG@10 of the documents that were shown, estimated by ``snips``. Each query
+            is ranked by rankers trained without its sessions. Empty if the log does not identify it.
+        gains: for each ranker except the naive one, the difference of its estimate to the naive one, paired by query.
+        metrics: for each ranker by name, NDCG@10 on the labels of `valid`; empty without `valid`.
+        valid_gains: paired differences of `metrics` to the naive ranker.
+        counts: numbers of impressions used, dropped and clipped, of documents, of documents never shown, of sessions
+            without clicks, and of labels below 0.
+        folds: number of folds of queries in the comparison; 0 if there was none.
+        no_comparison_reason: reason if there are no `estimates`, as a sentence; otherwise empty.
+        reward: ``click`` or ``value``; for values, gains in DCG@10 are the expected values of documents.
+        clip: smallest propensity used as a divisor; 0 if no propensity was clipped.
+        recency: how sessions were weighted by age; None if all have the same weight.
+        held_out: description of the latest sessions, if these were held out for the comparison; empty if folds of
+            queries were.
+        propensity_conflict: sentence on how documents shown at several positions contradict the propensities; empty if
+            they do not. A conflict blocks the choice of the debiased ranker.
+        shared_propensities_reason: why the comparison uses the propensities of the training, as a sentence; empty if it
+            uses propensities estimated from the held-out sessions.
     """
 
     ranker: Ranker
@@ -84,9 +82,9 @@ class ClickTrainingResult(Record):
 
     @property
     def choice(self) -> str:
-        """The ranker to take: the debiased one if it is shown to be better, otherwise the naive one.
+        """Name of the ranker to use: the debiased one if it is significantly better, otherwise the naive one.
 
-        Held-out clicks decide; without them, the labels of `valid` do. If the log contradicts the propensities
+        Held-out clicks decide; if there are none, the labels of `valid` do. If the log contradicts the propensities
         (`propensity_conflict`), the choice is the naive ranker.
         """
         if self.propensity_conflict:
@@ -96,7 +94,7 @@ class ClickTrainingResult(Record):
 
     @property
     def status(self) -> int:
-        """The exit status of the command: 5 if a contradiction blocks the choice, otherwise 0."""
+        """The exit status of the command: 5 if a conflict blocks the choice, otherwise 0."""
         return BLOCKED if self.propensity_conflict else 0
 
     json_hidden = frozenset({
@@ -105,7 +103,7 @@ class ClickTrainingResult(Record):
     json_properties = ("summary", "choice")
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: what was trained, and the rankers side by side; None for what there is not."""
+        """Return the result as values that JSON can hold; missing parts are None."""
         words = {name: getattr(self, name) or None for name in _OPTIONAL_WORDS}
         numbers = {
             by: {name: interval.to_dict() for name, interval in of.items()} or None
@@ -116,24 +114,24 @@ class ClickTrainingResult(Record):
 
     @property
     def summary(self) -> str:
-        """What was trained on what, what must hold, what was left out, and which ranker to take."""
+        """The training data, the assumption, dropped data, and the ranker to use."""
         return " ".join(self._sentences())
 
     def _sentences(self) -> list[str]:
         counts, (used, requested) = self.counts, self.loss
         words = [
             f"Trained on {counts['impressions']:,} impressions of {counts['documents']:,} documents, corrected by "
-            f"{self.correction!r}. It is right if {self.assumption}"
+            f"{self.correction!r}. The correction is valid if {self.assumption}"
         ]
         if self.recency is not None:
             words.append(str(self.recency))
         if self.held_out:
-            words.append(f"Held out: {self.held_out}; neither ranker learned from them.")
+            words.append(f"Held out: {self.held_out}; no ranker was trained on them.")
         if self.uses_biased_loss:
             words.append(
-                f"An approximation: {type(requested).__name__} is not linear in the gains, so estimates of relevance "
-                "were clipped to [0, 1] and used as labels. Noise in the clicks becomes a bias, which shrinks as "
-                "clicks grow."
+                f"The loss is biased: {type(requested).__name__} is not linear in the gains, so estimates of relevance "
+                "were clipped to [0, 1] and used as labels. Noise in the clicks becomes a bias, which shrinks with "
+                "more clicks."
             )
         elif self.correction in ("safe", "position"):
             words.append(f"{self.correction!r} has a loss of its own; {requested} was not used.")
@@ -144,19 +142,19 @@ class ClickTrainingResult(Record):
         if self.curves is not None and self.curves.layout is not None:
             words.append(self.curves.layout.sentence)
         words += [self.propensity_conflict] if self.propensity_conflict else []
-        words += left_out(counts["unknown"], counts["without_propensity"])
-        words += clipped(self.clip, counts["clipped"], self.correction)
+        words += dropped_sentences(counts["unknown"], counts["without_propensity"])
+        words += clipping_sentences(self.clip, counts["clipped"], self.correction)
         if counts["never_shown"]:
-            known = "taken to be worth what the regression says" if self.correction == "dr" else "left out"
-            words.append(f"{counts['never_shown']:,} documents of these queries were never shown: {known}.")
+            known = "have the relevance predicted by the regression" if self.correction == "dr" else "were dropped"
+            words.append(f"{counts['never_shown']:,} documents of these queries were never shown and {known}.")
             if self.estimates:
-                words.append("DCG@10 here counts only documents that the log showed.")
+                words.append("DCG@10 is over the documents that were shown.")
         if counts["clickless_sessions"]:
-            words.append(f"{counts['clickless_sessions']:,} sessions have no click; they count as skips.")
+            words.append(f"{counts['clickless_sessions']:,} sessions have no click; all their documents were skipped.")
         return words if self.correction == "none" else [*words, self._verdict()]
 
     def _verdict(self) -> str:
-        """Whether the debiased ranker is shown to be better than the naive one, and so which to take."""
+        """Return whether the debiased ranker is significantly better than the naive one, and the choice."""
         where = "On the latest sessions" if self.held_out else "On held-out queries"
         grounds = [(where, "DCG@10", self.gains), ("By the labels", "NDCG@10", self.valid_gains)]
         comparisons = [(where, metric, gains[self.correction]) for where, metric, gains in grounds if gains]
@@ -166,31 +164,32 @@ class ClickTrainingResult(Record):
             for where, metric, gain in comparisons
         ]
         if not self.gains:
-            words.append(f"The clicks cannot compare the models: {self.no_comparison_reason}")
+            words.append(f"The clicks do not compare the models: {self.no_comparison_reason}")
         words += [self.shared_propensities_reason] if self.shared_propensities_reason else []
         if self.propensity_conflict:
             words.append(
-                "The choice is the naive model, because the log contradicts the propensities. Without given "
-                "propensities, they are estimated from the log."
+                "The choice is the naive model, because the log contradicts the propensities. Omit given propensities "
+                "to estimate them from the log."
             )
             return " ".join(words)
         if self.choice != "naive":
             return " ".join([*words, f"The choice is {self.correction!r}."])
         worse = comparisons and comparisons[0][2].high < 0
         words.append(
-            f"{self.correction!r} is {'worse' if worse else 'not shown to be better'}: the choice is the naive model."
+            f"{self.correction!r} is {'worse' if worse else 'not significantly better'}, so the choice is the naive "
+            "model."
         )
         if self.correction != "dr":
-            words.append("With few clicks, the correction 'dr' with a linear model is the safer choice.")
+            words.append("With few clicks, use the correction 'dr' with a linear model.")
         return " ".join(words)
 
     @property
     def compared_by(self) -> tuple[str, ...]:
-        """The comparisons that there are, as `plot` takes them."""
+        """Names of the available comparisons, as `plot` takes them."""
         return tuple(name for name, worth in self._comparisons().items() if worth)
 
     def plot(self, by: str = "gain") -> Picture:
-        """A bar for each ranker, with its interval: by ``dcg@10``, ``gain``, ``valid_ndcg@10`` or ``valid_gain``."""
+        """Draw a bar with an interval for each ranker, by ``dcg@10``, ``gain``, ``valid_ndcg@10`` or ``valid_gain``."""
         if by not in self.compared_by:
             raise UnknownNameError("comparison of these rankers", by, self.compared_by)
         rows = []
@@ -206,7 +205,7 @@ class ClickTrainingResult(Record):
         return of_clicks | {"valid_ndcg@10": self.metrics, "valid_gain": self.valid_gains}
 
     def _columns(self) -> dict[str, list[Any]]:
-        """One row for each ranker: its metrics and gains with the ends of their intervals; None if unknown."""
+        """Return one row per ranker: metrics and gains with interval bounds; None if unknown."""
         names = list(dict.fromkeys(("naive", self.correction, *self.estimates, *self.metrics)))
         columns: dict[str, list[Any]] = {"model": [name for name in names if name != "none"]}
         for metric, worth in self._comparisons().items():
@@ -215,7 +214,7 @@ class ClickTrainingResult(Record):
         return columns
 
     def table(self) -> Table | None:
-        """The rankers side by side, with intervals over queries; None where nothing compares them."""
+        """Return the rankers side by side, with intervals over queries; None if nothing compares them."""
         columns = [
             (f"DCG@10 ({'latest sessions' if self.held_out else 'held-out queries'})", self.estimates, self.gains),
             ("NDCG@10 (validation)", self.metrics, self.valid_gains),
@@ -239,5 +238,5 @@ class ClickTrainingResult(Record):
 
 
 def _signed(gain: Interval) -> str:
-    """The interval of a difference in words; nothing where it is not known."""
+    """Return the interval of a difference as text; empty if unknown."""
     return f"[{gain.low:+.4f}, {gain.high:+.4f}]" if np.isfinite(gain.low) and np.isfinite(gain.high) else ""

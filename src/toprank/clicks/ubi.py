@@ -28,11 +28,11 @@ from toprank.clicks.events import (
 from toprank.clicks.log import Array, ClickLog, numbered
 from toprank.clicks.sources import LogRows, are_events, field_names
 from toprank.clicks.values import (
+    DEFAULT_VALUES,
     EARLY,
-    USUAL_VALUES,
     ValueEvents,
     action_of,
-    tallied,
+    tally,
     weights_of,
 )
 from toprank.compute import IntArray
@@ -94,7 +94,7 @@ def read_ubi(
         if table not in events and table not in queries:
             with table.about():
                 raise DataError("This is neither ubi_queries (user_query) nor ubi_events (query_id, action_name).")
-    weights = dict(USUAL_VALUES if served else {}) if values is None else weights_of(values)
+    weights = dict(DEFAULT_VALUES if served else {}) if values is None else weights_of(values)
     kinds = EventKinds(click, weights, served)
     collected, actions = _Collected(Pieces(), Pieces(), Pieces(), Pieces(), Counter()), set[str]()
     wanted = ["query_id", "user_query", "query_response_hit_ids", "client_id", "timestamp"]
@@ -361,7 +361,7 @@ def _tallied(
     amount, kind = events.given_up("amount", np.float64), events.given_up("kind", np.int8)
     named = numbered(pa.chunked_array(events.given_up_text("event"))).number
     done = ValueEvents(at, of_done * np.int64(documents) + of_event, kind, amount, named)
-    clicks, columns, counts = tallied(done, len(lists.row), kinds.names, kinds.weights, kinds.click, kinds.served)
+    clicks, columns, counts = tally(done, len(lists.row), kinds.names, kinds.weights, kinds.click, kinds.served)
     return clicks, columns, {UNSHOWN: int(((at < 0) & ~unknown).sum()), **counts}
 
 
