@@ -544,7 +544,7 @@ def test_positions_that_nothing_joins_to_the_first_have_another_color():
 def test_something_is_held_out_and_something_is_fitted(share, tmp_path):
     done = CliRunner().invoke(app, ["clicks", "fit", str(tmp_path / "log.csv"), "--holdout", share])
     assert done.exit_code == 2
-    assert "--holdout takes a share" in done.stderr
+    assert "--holdout must be between 0 and 1" in done.stderr
 
 
 def test_thirty_positions_have_a_cell_for_each_two():

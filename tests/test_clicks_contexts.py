@@ -696,11 +696,11 @@ def test_contexts_that_the_log_never_had_take_the_whole(data):
 def test_curves_that_do_not_fit_are_refused(data):
     log = shown(data, sessions=500)
     learned = propensities(log, context="device", n_resamples=5)
-    with pytest.raises(DataError, match="have the context device, and context='ranker' asks for another"):
+    with pytest.raises(DataError, match="have the context device, but context='ranker' was requested"):
         resolve_curves(learned, log, context="ranker")
     with pytest.raises(DataError, match="have no context"):
         resolve_curves(PropensityCurves(PHONE, np.zeros(4), ""), log, context="device")
-    with pytest.raises(DataError, match="as a mapping such as"):
+    with pytest.raises(DataError, match="must be a mapping from contexts, such as"):
         resolve_curves([1, 0.5, 0.3, 0.2], log, context="device")
     with pytest.raises(DataError, match=r"of 3 positions, and the log has 4|for each of the 4 positions"):
         resolve_curves({"phone": PHONE[:3], "desktop": DESKTOP[:3]}, log, context="device")
@@ -879,4 +879,4 @@ def test_commands_say_what_is_wrong_with_a_context(files):
     numbers = ["--propensities", "1,0.5,0.3,0.2", "--context", "device"]
     done = run("clicks", "evaluate", folder / "new.scores", folder / "log.csv", folder / "train.txt", *numbers)
     assert done.exit_code != 0
-    assert "With a context, propensities are given by context" in str(done.exception)
+    assert "With a context, propensities must be a mapping from contexts" in str(done.exception)

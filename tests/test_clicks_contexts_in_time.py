@@ -145,7 +145,7 @@ def test_a_launch_by_device_and_age_says_what_holds_today(year, age, given):
 @pytest.mark.parametrize("correction", ["ips", *nightly("snips", "dr")])
 def test_what_a_ranker_learns_by_device_and_age_is_what_is_liked_today(year, correction):
     data, log, before, after = year
-    how = {"context": "device", "half_life": "5d", "by": "time", "holdout": 0.1}
+    how = {"context": "device", "half_life": "5d", "time_column": "time", "holdout": 0.1}
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, correction, **how)
     whole = tr.clicks.train(tr.LinearRanker("Squared"), log, data, correction, context="device", folds=0)
     assert done.curves.layout.names == ("desktop", "phone")
@@ -167,7 +167,7 @@ def test_what_is_wrong_of_either_is_a_sentence(year):
         ({"context": "device", "half_life": "soon"}, DataError, "half_life must be a time above 0"),
         ({"context": "device", "window": "1s"}, DataError, "leaves nothing but the newest"),
         ({"propensities": LOOKS}, DataError, "need the name of the log's column"),
-        ({"propensities": [1, 0.5, 0.4, 0.2], "context": "device"}, DataError, "given by context, as a mapping"),
+        ({"propensities": [1, 0.5, 0.4, 0.2], "context": "device"}, DataError, "must be a mapping from contexts"),
     ):
         with pytest.raises(kind, match=words):
             tr.clicks.launch_report(*ask, **wrong)

@@ -172,7 +172,7 @@ def test_few_lists_that_inform_the_propensities_decide_nothing():
     assert "Explore more of the lists" in found.summary
     gain = replace(found.difference, value=0.1, low=-0.1, high=0.3)
     nearer = replace(found, estimates={"snips": (*found.estimates["snips"][:2], gain)})
-    assert "Fewer would be enough if more of them were explored." in nearer.summary
+    assert "Fewer suffice if more of them are explored." in nearer.summary
 
 
 @pytest.mark.parametrize("propensities", [LOOKS, None])
@@ -511,7 +511,7 @@ def test_the_rule_at_its_edges():
     assert 4 * found.sessions < wide.sessions_needed < 9 * found.sessions
     assert 4 * found.queries[0] < wide.queries_needed < 9 * found.queries[0]
     assert f"{wide.sessions_needed:,} sessions of {wide.queries_needed:,} different queries would" in wide.summary
-    assert "More sessions of the same queries would not suffice" in wide.summary
+    assert "More sessions of the same queries would not." in wide.summary
     blocked = with_(0.01, 0.02, blocking=("The estimates may mislead.",))
     assert (blocked.decision, blocked.status) == (UNDECIDED, 5)
     assert with_(-0.01, 0.02, blocking=("The estimates may mislead.",)).status == 5
@@ -650,7 +650,7 @@ def test_the_sessions_needed_have_the_power_with_as_many_more_queries():
 def test_the_estimand_is_stated():
     data, liked = world(0)
     found = tr.clicks.launch_report(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS)
-    assert "for the population that these queries were sampled from, not for this fixed list" in str(found)
+    assert "for the population that these queries were sampled from, not for this fixed set" in str(found)
 
 
 def test_what_changes_for_users_is_counted():
@@ -836,5 +836,5 @@ def test_rankers_of_other_columns_are_read_and_compared_as_their_scores_are(tmp_
     rankers = [tr.load(f"{name}.toprank") for name in read]
     with pytest.raises(DataError, match="'current' does not fit these data"):
         tr.clicks.launch_report(log, read["new"], *rankers, k=3, propensities=LOOKS)
-    with pytest.raises(DataError, match="current_data has other documents"):
+    with pytest.raises(DataError, match="current_data must contain the documents"):
         tr.clicks.launch_report(log, read["new"], *rankers, current_data=read["old"].select(np.arange(299)))

@@ -286,14 +286,14 @@ def test_two_documents_at_one_position_are_kept_and_refused_by_models():
     [
         ({"position": [1, None, 3]}, r"'position' \(position\) is empty in row 1"),
         ({"position": [1, 2.5, 3]}, r"Row 1 \(counted from 0\) has the position 2.5"),
-        ({"position": ["a", "b", "c"]}, r"'position' \(position\) must hold numbers, and has 'a' in row 0"),
+        ({"position": ["a", "b", "c"]}, r"'position' \(position\) must contain numbers, but has 'a' in row 0"),
         ({"click": [0, -1, 0]}, r"Row 1 \(counted from 0\) has the click -1"),
         ({"click": [0, None, 0]}, r"'click' \(click\) is empty in row 1"),
         ({"query": ["a", "", "a"]}, r"'query' \(query\) is empty in row 1"),
         ({"document": ["a", None, "b"]}, r"'document' \(document\) is empty in row 1"),
         ({"document": [1.5, 2.0, 3.0]}, "whole numbers or text, not fractions"),
         ({"qid": [1, 2, 3]}, "Several columns could be the query: 'query', 'qid'"),
-        ({"session": [1, 1, 2], "query": ["a", "b", "a"]}, "Session 1 has several queries, 'a' and 'b'"),
+        ({"session": [1, 1, 2], "query": ["a", "b", "a"]}, "Session 1 has several queries, such as 'a' and 'b'"),
     ],
 )
 def test_bad_tables_are_refused_with_a_sentence(change, message, tmp_path):
@@ -317,14 +317,14 @@ HEAD, GOOD = "session,query,document,position,click\n", "1,q,a,1,0\n1,q,b,2,1\n"
         ("2,q,a,-1,0", "has the position -1"),
         ("2,q,a,0,0", "has the position 0: .* first_position=0"),
         ("2,q,a,2.5,0", r"has the position 2\.5"),
-        ("2,q,a,first,0", r"'position' \(position\) must hold numbers, and has 'first' in row 2 \(counted from 0\)"),
+        ("2,q,a,first,0", r"'position' \(position\) must contain numbers, but has 'first' in row 2 \(counted from 0\)"),
         ("2,q,a,true,0", "has 'true' in row 2"),
         ("2,q,a,,0", r"'position' \(position\) is empty in row 2"),
-        ("2,q,a,1,yes", r"'click' \(click\) must hold 0 and 1, true and false, .* has 'yes' in row 2"),
+        ("2,q,a,1,yes", r"'click' \(click\) must contain 0 and 1, true and false, .* has 'yes' in row 2"),
         ("2,q,a,1,0.5", "has the click 0.5"),
         ("2,q,a,1,inf", "has the click inf"),
         ("2,q,,1,0", r"'document' \(document\) is empty in row 2"),
-        ("1,r,c,3,0", "Session 1 has several queries, 'q' and 'r' for two: .* session=False"),
+        ("1,r,c,3,0", "Session 1 has several queries, such as 'q' and 'r', .* session=False"),
         ("2,q,a", "4: .*Expected 5 columns, got 3"),
     ],
 )
@@ -765,7 +765,7 @@ def test_what_ubi_does_not_know_is_refused():
 @pytest.mark.parametrize(
     ("ordinal", "message"),
     [
-        ("first", r"'event_attributes.position.ordinal' \(position\) must hold numbers"),
+        ("first", r"'event_attributes.position.ordinal' \(position\) must contain numbers"),
         (2**62 + 1, "whole numbers from 1 to 10,000"),
     ],
 )
@@ -775,7 +775,7 @@ def test_ubi_ordinals_that_are_no_positions_are_refused(ordinal, message):
 
 
 def test_ubi_ids_that_are_no_text_are_refused():
-    with pytest.raises(DataError, match=r"'query_id' \(ubi_events\) must hold whole numbers or text"):
+    with pytest.raises(DataError, match=r"'query_id' \(ubi_events\) must contain whole numbers or text"):
         read((pd.DataFrame(QUERIES), pd.DataFrame([{**EVENTS[0], "query_id": {"a": 1}}])))
 
 

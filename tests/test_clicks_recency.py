@@ -317,7 +317,7 @@ def test_a_log_of_the_past_misleads_and_decay_or_a_window_does_not():
     assert brought(new, data, after) > brought(current, data, after) + 0.1  # what users will see
     how = {"k": 2, "propensities": LOOKS}
     assert tr.clicks.launch_report(log, data, new, current, **how).decision == DO_NOT_LAUNCH
-    for recency in ({"half_life": "7d"}, {"window": "20d"}, {"by": "time", "holdout": 0.2}):
+    for recency in ({"half_life": "7d"}, {"window": "20d"}, {"time_column": "time", "holdout": 0.2}):
         found = tr.clicks.launch_report(log, data, new, current, **how, **recency)
         assert found.decision == LAUNCH, recency
         assert found.difference.value == pytest.approx(
@@ -562,7 +562,7 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
     data, before, after = world(7, 100)
     log = drifting(data, before, after, 4_000)
     times = times_of(log)
-    done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, by="time", holdout=0.25)
+    done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, time_column="time", holdout=0.25)
     early = log.select(times < np.sort(times)[3_000])
     alone = tr.clicks.train(tr.LinearRanker("Squared"), early, data, "snips", LOOKS, folds=0)
     np.testing.assert_array_equal(done.ranker.predict(data), alone.ranker.predict(data))
@@ -572,9 +572,9 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
     late = log.select(times >= np.sort(times)[3_000])
     found = tr.clicks.evaluate(done.ranker, late, data, "dcg@10", clip=0.0)  # by the propensities of these sessions
     assert done.estimates["snips"].value == pytest.approx(found.value)
-    same = tr.clicks.evaluate(done.ranker, log, data, "dcg@10", clip=0.0, by="time", holdout=0.25)
+    same = tr.clicks.evaluate(done.ranker, log, data, "dcg@10", clip=0.0, time_column="time", holdout=0.25)
     assert (same.value, same.interval) == (found.value, found.interval)
-    assert f"Judged by {same.to_dict()['held_out']}." in same.summary
+    assert f"Evaluated on {same.to_dict()['held_out']}." in same.summary
     judged = tr.clicks.launch_report(
         log,
         data,
@@ -582,7 +582,7 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
         done.naive,
         k=2,
         propensities=LOOKS,
-        by="time",
+        time_column="time",
         holdout=0.25,
         min_effective_sample_size=1,
     )
@@ -608,8 +608,8 @@ def test_a_ranker_that_learned_from_the_sessions_does_not_win_by_them():
     assert found.difference.low > 0
     assert replace(found, learned=(0.0, None)).decision == LAUNCH
     assert found.decision == UNDECIDED
-    assert "learned from these very sessions" in found.summary
-    assert any("learned from about 100% of these sessions" in one for one in found.rationale)
+    assert "was trained on these sessions" in found.summary
+    assert any("was trained on about 100% of these sessions" in one for one in found.rationale)
     assert tr.clicks.launch_report(log, data, worse, done.ranker, **how).decision == UNDECIDED  # the other way round
     fresh = steady(data, before, 12_000, seed=1)
     other = replace(fresh, session_ids=np.array([f"x{one}" for one in fresh.session_ids]))
@@ -712,7 +712,7 @@ def test_records_of_older_files_are_loaded_and_do_not_count(tmp_path):
         assert TrainingOverlap.from_ranker(older) is None
         found = tr.clicks.launch_report(log, data, older, before, k=2, propensities=LOOKS)
         assert found.training_overlap == (None, None)
-        assert any("is not known" in one for one in found.rationale)
+        assert any("is unknown" in one for one in found.rationale)
 
 
 # ---- bad input ----
@@ -822,13 +822,13 @@ def test_the_commands_take_them(tmp_path):
     def run(*words):
         return CliRunner().invoke(app, [*words, *looks])
 
-    learn = ["clicks", "train", *paths, "--system", "LeastSquares", "--time", "day", "--by", "time"]
+    learn = ["clicks", "train", *paths, "--system", "LeastSquares", "--time", "day", "--time-column", "time"]
     found = run(*learn, "-o", model, "--half-life", "7d", "--window", "60d")
     assert found.exit_code == 0, found.output
     assert "the latest 1,600 sessions" in found.stdout
     assert run(*learn, "-o", other).exit_code == 0
     decide = ["launch-report", *paths, "--new", model, "--current", other, "--k", "2", "--time", "day"]
-    found = run(*decide, "--by", "time", "--half-life", "7d", "--json")
+    found = run(*decide, "--time-column", "time", "--half-life", "7d", "--json")
     assert found.exit_code in (0, 4), found.output
     told = json.loads(found.stdout)
     assert told["sessions"] == 1_600
@@ -840,10 +840,10 @@ def test_the_commands_take_them(tmp_path):
     assert "--time COLUMN" in str(run(*decide[:-2], "--half-life", "7d").exception)
     scores = tmp_path / "s.txt"
     np.savetxt(scores, data.X[:, 1])
-    found = run("clicks", "evaluate", str(scores), *paths, "--metrics", "clicks@2", "--time", "day", "--by", "time",
-                "--window", "20d")  # fmt: skip
+    latest_sessions = ["--time", "day", "--time-column", "time", "--window", "20d"]
+    found = run("clicks", "evaluate", str(scores), *paths, "--metrics", "clicks@2", *latest_sessions)
     assert found.exit_code == 0, found.output
-    assert "Judged by the latest 1,600 sessions" in found.stdout
+    assert "Evaluated on the latest 1,600 sessions" in found.stdout
     assert "are from the last 20 days" in found.stdout
 
 

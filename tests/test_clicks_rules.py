@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest, t
 import toprank as tr
 from toprank.clicks.checking import LogReport, _in_words
 from toprank.clicks.evaluation import OffPolicyEstimate, clipping_sentences, dropped_sentences
-from toprank.clicks.interleaved import Interleaving, _drafted
+from toprank.clicks.interleaved import Interleaving, _team_draft_list
 from toprank.clicks.intervention_harvesting import Edge, Graph
 from toprank.clicks.log import ClickLog, bootstrap_weights, jackknife_groups
 from toprank.clicks.model_comparison import ComparedModels, model_named
@@ -55,7 +55,7 @@ def test_methods_of_interleaving_have_names():
 
 @pytest.mark.parametrize("teams", ["a1 a0", "a1 b0 c0"])
 def test_two_rankers_are_compared(teams):
-    with pytest.raises(DataError, match="two rankers are compared"):
+    with pytest.raises(DataError, match="it must have two"):
         tr.clicks.analyze_interleaving(lists(teams))
 
 
@@ -69,8 +69,8 @@ FOUND = Interleaving(
     [
         ({}, "Users prefer new (p = 0.04, team-draft)."),
         ({"share": 0.25}, "Users prefer old (p = 0.04, team-draft)."),
-        ({"p": 0.06}, "No preference is proven (p = 0.06, team-draft)."),
-        ({"p": 0.04, "confidence": 0.99}, "No preference is proven (p = 0.04, team-draft)."),
+        ({"p": 0.06}, "No significant preference (p = 0.06, team-draft)."),
+        ({"p": 0.04, "confidence": 0.99}, "No significant preference (p = 0.04, team-draft)."),
         ({"wins": 0}, "Users prefer new (p = 0.04, team-draft)."),  # one side alone may have winners
         ({"losses": 0}, "Users prefer new (p = 0.04, team-draft)."),
     ],
@@ -91,7 +91,7 @@ def test_a_team_draft_has_as_many_documents_as_are_asked_for_and_there_are(k):
     for seed in range(8):
         n = 3 + seed % 2  # of an odd number the last round has a document for one of the two alone
         a, b = (np.random.default_rng([seed, side]).permutation(n) for side in (0, 1))
-        shown, teams = _drafted(a, b, k, np.random.default_rng(seed))
+        shown, teams = _team_draft_list(a, b, k, np.random.default_rng(seed))
         assert len(shown) == len(set(shown.tolist())) == len(teams) == min(k, n)
         for place in range(0, len(shown) - 1, 2):
             assert sorted(teams[place : place + 2]) == [0, 1]  # each round both captains choose
@@ -233,8 +233,8 @@ def test_what_is_said_of_estimates():
     assert "90% interval" in plain
     assert "0.5000  [0.2500, 0.7500]" in plain
     assert "never shown at" not in plain
-    assert "worth nothing, so the estimate is too low" in str(estimates(never_shown={"dcg": 3}))
-    assert "taken to be worth what the regression says" in str(estimates(never_shown={"dcg": 3}, estimator="dr"))
+    assert "count as 0, so the estimate is too low" in str(estimates(never_shown={"dcg": 3}))
+    assert "count as the prediction of the regression" in str(estimates(never_shown={"dcg": 3}, estimator="dr"))
     assert estimates().value == 0.5
     assert tuple(estimates().interval) == (0.25, 0.75)
     both = estimates(mean={"dcg": 0.5, "ctr@1": 0.1})
@@ -246,10 +246,10 @@ def test_what_is_said_of_estimates():
 def test_sentences_about_impressions_appear_where_there_are_some():
     assert dropped_sentences(0, 0) == clipping_sentences(0.1, 0, "ips") == []
     assert [len(dropped_sentences(*counts)) for counts in ((1, 0), (0, 1), (1, 1))] == [1, 1, 2]
-    assert dropped_sentences(1, 0)[0].endswith("the data do not have; they were left out.")
-    assert dropped_sentences(0, 1)[0].endswith("propensity is 0 or unknown; they were left out.")
-    assert clipping_sentences(0.1, 5, "ips")[0].endswith("(clip): they count too little.")
-    assert clipping_sentences(0.1, 5, "dr")[0].endswith("the regression stands in for what that takes away.")
+    assert dropped_sentences(1, 0)[0].endswith("that are not in the data were dropped.")
+    assert dropped_sentences(0, 1)[0].endswith("propensity is 0 or unknown were dropped.")
+    assert clipping_sentences(0.1, 5, "ips")[0].endswith("(clip): their clicks count too little.")
+    assert clipping_sentences(0.1, 5, "dr")[0].endswith("the regression replaces the clipped part.")
 
 
 def test_compared_models_in_words():
@@ -263,14 +263,14 @@ def test_compared_models_in_words():
     assert rows[1] == ("RankCTR", "-1.5000", "1.5000", "", "the best rate")
     assert rows[2][3:] == ("-inf", "—")
     assert "70 sessions of 7 queries" in str(found)
-    assert "the model says is impossible" in str(found)
+    assert "assigns probability 0 to observed clicks" in str(found)
     assert "impossible" not in str(replace(found, log_likelihoods=np.array([-1.0, -1.5, -2.0])))
 
 
 @pytest.mark.parametrize(("share", "what"), [(0.2, "test"), (0.8, "fit")])
 def test_some_sessions_are_left_on_both_sides(share, what):
     log = lists("a1 b0", "a0 b1")
-    with pytest.raises(DataError, match=f"leaves nothing to {what}"):
+    with pytest.raises(DataError, match=f"leaves none to {what}"):
         tr.clicks.compare_models(log, [], holdout=share)
 
 

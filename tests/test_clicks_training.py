@@ -263,7 +263,7 @@ def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_
     assert {name: one.value for name, one in done.metrics.items()} == {n: ndcg(one, test) for n, one in rankers.items()}
     words = str(done)
     assert "linear form" in words
-    assert "It is right if the chance of a click is α·R + β" in words
+    assert "The correction is valid if the probability of a click is α·R + β" in words
     assert "naive" in words
 
 
@@ -522,13 +522,18 @@ def compared(gain, valid_gain=None, correction="affine"):
     ("gain", "by_labels", "choice", "words"),
     [
         ((0.2, 0.1, 0.3), None, "affine", "The choice is 'affine'"),
-        ((0.2, 0.0, 0.4), None, "naive", "'affine' is not shown to be better: the choice is the naive model"),
-        ((0.1, -0.1, 0.3), (0.2, 0.1, 0.3), "naive", "not shown to be better: the choice is the naive model"),
-        ((-0.1, -0.3, 0.0), None, "naive", "not shown to be better: the choice is the naive model"),
-        ((-0.2, -0.3, -0.1), None, "naive", "'affine' is worse: the choice is the naive model"),
-        ((0.2, -np.inf, np.inf), None, "naive", "not shown to be better: the choice is the naive model"),
-        (None, (0.2, 0.1, 0.3), "affine", "The clicks cannot compare the models: nothing was held out. The choice is"),
-        (None, None, "naive", "not shown to be better: the choice is the naive model"),
+        ((0.2, 0.0, 0.4), None, "naive", "'affine' is not significantly better, so the choice is the naive model"),
+        ((0.1, -0.1, 0.3), (0.2, 0.1, 0.3), "naive", "not significantly better, so the choice is the naive model"),
+        ((-0.1, -0.3, 0.0), None, "naive", "not significantly better, so the choice is the naive model"),
+        ((-0.2, -0.3, -0.1), None, "naive", "'affine' is worse, so the choice is the naive model"),
+        ((0.2, -np.inf, np.inf), None, "naive", "not significantly better, so the choice is the naive model"),
+        (
+            None,
+            (0.2, 0.1, 0.3),
+            "affine",
+            "The clicks do not compare the models: no sessions were held out. The choice is",
+        ),
+        (None, None, "naive", "not significantly better, so the choice is the naive model"),
     ],
 )
 def test_the_naive_ranker_is_the_choice_unless_the_other_is_shown_to_be_better(gain, by_labels, choice, words):
@@ -643,7 +648,7 @@ def test_a_comparison_by_the_propensities_of_the_training_is_stated():
     done, gain = misled(0, 1.5, exploration=0.0)
     assert gain < 0
     assert done.choice != "naive"  # nothing in such a log contradicts them
-    sentence = "The comparison rests on the given propensities, because the held-out sessions do not identify the "
+    sentence = "The comparison uses the given propensities, because the held-out sessions do not identify the "
     assert done.shared_propensities_reason.startswith(sentence)
     assert "propensity of positions 1, 2, 3, 4, 5 and 3 more." in done.shared_propensities_reason
     assert done.shared_propensities_reason in done.summary
@@ -675,9 +680,8 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 300, exploration=0.5, **options)
     one = train(LinearRanker("Squared"), log.select(log.session_query == 3), data, "affine", THETA, folds=5)
     assert (one.estimates, one.gains, one.choice) == ({}, {}, "naive")
-    assert (
-        "The clicks cannot compare the models: all sessions are of one query, so none would be left to learn from."
-        in str(one)
+    assert "The clicks do not compare the models: all sessions are of one query, so none are left for training." in str(
+        one
     )
     assert one.to_dict()["no_comparison_reason"] == one.no_comparison_reason
     trees = TreeRanker("ListNet", n_trees=3)
@@ -686,7 +690,7 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
     assert list(found.gains) == ["position"]
     alone = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 300, **options)
     told = train(trees, alone, data, "position", folds=2)
-    assert "The clicks cannot compare the models: " + told.no_comparison_reason in str(told)
+    assert "The clicks do not compare the models: " + told.no_comparison_reason in str(told)
     assert (
         "position" in told.no_comparison_reason
     )  # that no document joins them is the reason, in the words of whoever found it
@@ -718,7 +722,7 @@ def test_positions_without_propensity_and_documents_without_features_are_counted
     assert done.counts["without_propensity"] == ((row >= 0) & ((at == 3) | (at == 4))).sum()
     assert done.counts["impressions"] == ((row >= 0) & (at != 3) & (at != 4)).sum()
     assert f"{done.counts['uncorrected']:,} impressions stood at positions" in str(done)
-    assert f"{done.counts['unknown']:,} impressions show documents that the data do not have" in str(done)
+    assert f"{done.counts['unknown']:,} impressions of documents that are not in the data were dropped" in str(done)
 
 
 @pytest.mark.parametrize("propensities", [[1.0], [1, -0.5, 0.4, 0.25, 0.15], "steep", [[1] * 5] * 3, object()])
@@ -769,7 +773,7 @@ def test_trees_with_a_term_for_each_position_learn_both_and_keep_the_biases(tmp_
     again = tr.load(tmp_path / "m.toprank")
     np.testing.assert_array_equal(again.predict(data), scores)
     assert again.training_["clicks"]["position_biases"] == biases
-    with pytest.raises(DataError, match="give a TreeRanker"):
+    with pytest.raises(DataError, match="Give a TreeRanker"):
         train(LinearRanker("ListNet"), log, data, "position")
 
 

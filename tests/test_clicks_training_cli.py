@@ -36,7 +36,7 @@ def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
     options = ["--propensities", "1,0.6,0.4,0.3", "-o", folder / "m.toprank", "--naive", folder / "naive.toprank"]
     done = run("train", folder / "log.csv", folder / "train.txt", "--system", "ListNet", *options)
     assert done.exit_code == 0, done.output
-    assert "It is right if the chance of a click" in done.stdout
+    assert "The correction is valid if the probability of a click" in done.stdout
     assert "linear form" in done.stdout
     expected = tr.clicks.train(tr.systems.make("ListNet"), log, data, "affine", theta)
     assert expected.loss[0] == Multicategory(gain=None)
@@ -93,7 +93,7 @@ def test_the_page_holds_naive_against_debiased_against_full_information(files):
     assert f"affine: {gain.value:.4f}, {gain.low:.4f} to {gain.high:.4f}" in page
     assert expected._verdict().replace("'", "&#x27;") in page or expected._verdict().replace("'", "&#39;") in page
     assert "What joins positions" in page
-    assert "It is right if the chance of a click" in page
+    assert "The correction is valid if the probability of a click" in page
     for words in (done.stdout, page):
         assert f"{expected.metrics['full information'].value:.4f}" in words
 

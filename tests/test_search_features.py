@@ -152,11 +152,11 @@ def test_every_feature_of_a_candidate_has_a_meaning(judged):
     [
         ("a,b\n1,2\n", "looks like the query. The columns are: a, b. Call the one that holds it 'query'."),
         ("qid,query,document,position,click\n", "'query'. Keep only one of them in the file."),
-        ("query,document,position,click\nq,d,0,1\n", "Where the log counts from 0, add 1."),
-        ("session,query,document,position,click\n1,q,d,1,1\n1,r,e,2,1\n", "Give each list an id of its own."),
+        ("query,document,position,click\nq,d,0,1\n", "If the log counts from 0, add 1."),
+        ("session,query,document,position,click\n1,q,d,1,1\n1,r,e,2,1\n", "Give each list its own id."),
         (
             "query,document,position,click,value\nq,d,1,1,dear\n",
-            "is 'dear', which is no number. Leave such cells empty.",
+            "is 'dear', not a number. Leave such cells empty.",
         ),
     ],
 )

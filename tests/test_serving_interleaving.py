@@ -172,7 +172,7 @@ def test_a_preference_is_proven_below_five_percent():
     first = next(wins for wins in range(5, 17) if binomtest(wins, wins + 3).pvalue < 0.05)
     assert of_lists(first, 3).summary.startswith("Users prefer new")
     assert of_lists(3, first).summary.startswith("Users prefer old")
-    assert of_lists(first - 1, 3).summary.startswith("No preference is proven")
+    assert of_lists(first - 1, 3).summary.startswith("No significant preference")
 
 
 # ---- clicks that reach another process ----

@@ -1,4 +1,4 @@
-"""`toprank clicks train` and `evaluate`: rankers that learn from clicks or are judged by them, and logs of clicks."""
+"""`toprank clicks train` and `evaluate`: train and evaluate rankers on click logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Log = Annotated[
     list[Path],
     typer.Argument(
         metavar="LOG...",
-        help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events; or a folder with the "
+        help="A log: Parquet, CSV, JSON lines or the Yandex format; ubi_queries and ubi_events; or a folder with the "
         "files of one log, such as that of `toprank serve`.",
     ),
 ]
@@ -26,13 +26,13 @@ OneLog = Annotated[Path, typer.Argument(metavar="LOG", help="A log of clicks on 
 
 
 def _column(role: str, none: str = "") -> Any:
-    words = f"Column of the log with {role}{none}."
+    words = f"Column of the log with the {role}{none}."
     return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.LOG)
 
 
 @dataclass(frozen=True)
 class LogColumns:
-    """Which column of a log is what: keywords of `toprank.clicks.read` as options."""
+    """Columns of a log, as options for the keyword arguments of `toprank.clicks.read`."""
 
     query: Annotated[str | None, _column("queries")] = None
     document: Annotated[str | None, _column("documents")] = None
@@ -45,7 +45,7 @@ class LogColumns:
     values: Annotated[
         str | None,
         typer.Option(
-            help="For a log of events: what each kind is worth, such as click=1,cart=5,purchase=value.",
+            help="For a log of events: value of each kind, such as click=1,cart=5,purchase=value.",
             show_default=False,
             rich_help_panel=helping.LOG,
         ),
@@ -56,7 +56,7 @@ class LogColumns:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What was given, as `toprank.clicks.read` takes it; a column of '' is none."""
+        """The given options as keyword arguments of `toprank.clicks.read`; '' means no such column."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: False if value == "" else value for name, value in given.items() if value is not None}
 
@@ -73,7 +73,7 @@ Context = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column of the log, such as device or module: each of its values gets propensities of its own. Several "
+        help="Column of the log, such as device or module, whose values have separate propensities. Several "
         "columns, separated by commas, are crossed.",
         show_default=False,
         rich_help_panel=helping.PROPENSITIES,
@@ -82,7 +82,7 @@ Context = Annotated[
 
 
 def context_of(text: str | None) -> list[str] | None:
-    """The columns of a context."""
+    """Return the columns of a context."""
     if text is None:
         return None
     names = options.words_of(text)
@@ -93,7 +93,7 @@ def context_of(text: str | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Bias:
-    """Propensities, and how far they are trusted."""
+    """Propensities, and their clipping."""
 
     propensities: Annotated[
         str | None,
@@ -107,7 +107,7 @@ class Bias:
     offsets: Annotated[
         str | None,
         typer.Option(
-            help="P(click) that trust adds at each position: β, where --propensities are α.",
+            help="Trust offsets β, one number per position; --propensities are then the slopes α.",
             rich_help_panel=helping.PROPENSITIES,
         ),
     ] = None
@@ -115,8 +115,8 @@ class Bias:
     clip: Annotated[
         float | None,
         typer.Option(
-            help="The least propensity to divide by, which caps the weight of a click. Default: 0 if the propensities "
-            "are given, otherwise and with dr 10/√sessions.",
+            help="Smallest propensity to divide by, which limits the weight of a click. Default: 0 if propensities are "
+            "given; 10/√sessions if they are estimated, and with dr.",
             show_default=False,
             rich_help_panel=helping.PROPENSITIES,
         ),
@@ -124,43 +124,44 @@ class Bias:
 
     @property
     def curves(self) -> Any:
-        """A method's name, numbers, or two rows of numbers."""
+        """The name of a method, numbers, or two rows of numbers."""
         slope = _row(self.propensities, "--propensities")
         if self.offsets is None:
             return slope
         offset = _row(self.offsets, "--offsets")
         if not isinstance(slope, list) or not isinstance(offset, list) or len(slope) != len(offset):
-            raise typer.BadParameter("--offsets takes as many numbers as --propensities, one for each position.")
+            raise typer.BadParameter("--offsets must have as many numbers as --propensities, one per position.")
         return [slope, offset]
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Keywords of functions that weigh clicks."""
+        """Keyword arguments of functions that correct clicks."""
         return {"propensities": self.curves, "context": context_of(self.context), "clip": self.clip}
 
 
 @dataclass(frozen=True)
 class SessionArguments:
-    """Which sessions count."""
+    """Selection and weights of sessions."""
 
-    by: Annotated[
+    time_column: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Hold out the latest sessions, by this column of the log, such as time.",
+            help="Hold out the latest sessions by this column of the log, such as time.",
             show_default=False,
             rich_help_panel=helping.AGE,
         ),
     ] = None
     holdout: Annotated[
-        float, typer.Option(help="With --by: the share of the sessions to hold out.", rich_help_panel=helping.AGE)
+        float,
+        typer.Option(help="With --time-column: fraction of the sessions to hold out.", rich_help_panel=helping.AGE),
     ] = 0.2
     half_life: Annotated[
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="The age at which a session counts half as much as the newest: 14d, 36h, or seconds. Default: all "
-            "count alike.",
+            help="Age at which a session has half the weight of the newest: 14d, 36h, or seconds. Default: equal "
+            "weights.",
             show_default=False,
             rich_help_panel=helping.AGE,
         ),
@@ -169,7 +170,7 @@ class SessionArguments:
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="Leave out sessions that are older than the newest by more than this: 90d, 12h, or seconds.",
+            help="Drop sessions older than this, relative to the newest: 90d, 12h, or seconds.",
             show_default=False,
             rich_help_panel=helping.AGE,
         ),
@@ -183,12 +184,12 @@ def _row(text: str | None, option: str) -> list[float] | str | None:
 
 
 def labels_are_read(data: Path, read: dict[str, Any], ranker: Any = None) -> bool:
-    """Return whether a file has labels, so far as can be told before it is read; documents of a log need none."""
+    """Return whether a file has labels, as far as known before it is read; documents of a log need none."""
     return "label" in read or common.file_format(data) not in common.TABLES or common.has_label(data, ranker)
 
 
 def read_documents(data: Path, valid: Path | None, read: dict[str, Any]) -> tuple[RankingData, RankingData | None]:
-    """The documents, which need no labels, and labeled ones to compare models on."""
+    """Return the documents, which need no labels, and labeled validation data."""
     if labels_are_read(data, read):
         return common.read_both(data, valid, read)
     documents = common.read_data(data, {**read, "label": False})
@@ -197,22 +198,22 @@ def read_documents(data: Path, valid: Path | None, read: dict[str, Any]) -> tupl
 
 @dataclass(frozen=True, kw_only=True)
 class ClickTrainOptions:
-    """The ranker that learns, the correction of its clicks, and the models that are compared with it."""
+    """Options of the ranker, the correction of clicks, and the comparison."""
 
     log: OneLog
-    data: Annotated[Path, typer.Argument(help="Features of the documents; only --full-information uses labels.")]
+    data: Annotated[Path, typer.Argument(help="Documents with features; only --full-information uses their labels.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")]
     system: options.System = "ListNet"
     correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr or safe; for trees also position.")] = (
         "affine"
     )
     bias: Bias
-    reward: Annotated[str, typer.Option(help="What to learn: click or value.")] = "click"
+    reward: Annotated[str, typer.Option(help="The reward to learn: click or value.")] = "click"
     max_exposure_ratio: Annotated[
-        float, typer.Option(help="With safe: the factor by which exposure may differ from the log's.")
+        float, typer.Option(help="With safe: maximum ratio of the exposure of a document to its exposure in the log.")
     ] = 1.5
     allow_biased_loss: Annotated[
-        bool, typer.Option("--allow-biased-loss", help="Train even if the loss is not linear in the gains.")
+        bool, typer.Option("--allow-biased-loss", help="Allow a loss that is not linear in the gains.")
     ] = False
     naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None
     full_information: Annotated[
@@ -223,18 +224,18 @@ class ClickTrainOptions:
         int,
         typer.Option(
             min=0,
-            help="Number of folds of queries, to compare the models on queries new to them; 0: hold out nothing.",
+            help="Number of folds of queries for comparing the models; 0: no comparison.",
         ),
     ] = 5
     setting: options.Settings = None
 
     def check(self, html: Path | None) -> None:
-        """Refuse files that cannot be written, and a single fold, before any work."""
+        """Check that files can be written and that there is not a single fold, before any work."""
         common.check_writable(self.output, "model.toprank")
         common.check_writable(self.naive, "naive.toprank")
         common.check_writable(html)
         if self.folds == 1:
-            raise typer.BadParameter("--folds takes two or more, or 0: one part leaves no others to learn from.")
+            raise typer.BadParameter("--folds must be 2 or more, or 0 for no comparison.")
 
 
 def train(
@@ -244,10 +245,10 @@ def train(
     columns: LogColumns,
     read: reading.OfDocuments,
 ) -> None:
-    """Train a ranker on clicks corrected for position, and a naive one without the correction for comparison.
+    """Train a ranker on clicks corrected for position, and a naive ranker for comparison.
 
-    Held-out queries decide which of the two to take. With few clicks, --correction dr is the safer choice. Exit status
-    5: the log contradicts the propensities, so the choice is the naive model; all files are written.
+    Held-out queries show which of the two is better. With few clicks, use --correction dr. Exit status 5: the log
+    contradicts the propensities, so the choice is the naive model; all files are written.
 
     For example:
 
@@ -255,7 +256,7 @@ def train(
       toprank clicks train log.parquet products.parquet --system ListNet --correction affine -o m.toprank
       toprank clicks train log.csv train.txt --propensities 1,0.5,0.3 --correction snips -o m.toprank
       toprank clicks train log.csv train.txt -o m.toprank --full-information --valid vali.txt --html clicks.html
-      toprank clicks train log/ products.parquet -o next.toprank --by time --half-life 14d --window 90d
+      toprank clicks train log/ products.parquet -o next.toprank --time-column time --half-life 14d --window 90d
       toprank clicks train log.parquet products.parquet --context device -o m.toprank
     """
     from toprank import systems
@@ -291,15 +292,15 @@ def train(
         typer.echo(str(result))
         common.say(f"{wanted.output}: {name}, {result.ranker.n_features_in_} features")
         if result.choice == "naive" and wanted.correction != "none" and wanted.naive is None:
-            common.say("The naive model is the choice here: --naive FILE writes it.")
+            common.say("The choice is the naive model. Write it with --naive FILE.")
     raise typer.Exit(result.status)
 
 
 @dataclass(frozen=True)
 class Estimated:
-    """The ranking that is judged, the log and the documents, and the estimator."""
+    """The ranking to evaluate, the log, the documents, and the estimator."""
 
-    scores: Annotated[Path, typer.Argument(help="One score per document of DATA.")]
+    scores: Annotated[Path, typer.Argument(help="Scores, one per document of DATA.")]
     log: OneLog
     data: Annotated[Path, typer.Argument(help="The documents; labels are ignored.")]
     metrics: Annotated[
@@ -322,7 +323,7 @@ def evaluate(
     columns: LogColumns,
     read: reading.OfDocuments,
 ) -> None:
-    """Estimate how well a ranking would do with users, from a log that other rankers produced.
+    """Estimate metrics of a ranking from a log of clicks on lists of other rankers.
 
     For example:
 

@@ -1,4 +1,6 @@
-"""`toprank clicks`: logs of what was shown and clicked, and click models."""
+"""`toprank clicks`: check and simulate click logs, fit click models, train and evaluate rankers, analyze
+online tests.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _MODELS = "The click model: GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What a log is checked for."""
+    """Options of the check."""
 
     data: Annotated[
         Path | None, typer.Option(help="Data with document ids, to check that every shown document is in it.")
@@ -34,7 +36,7 @@ class CheckOptions:
     ] = 100
     target_width: Annotated[
         float,
-        typer.Option(help="Say how many sessions make the intervals of propensities this narrow, as a share of them."),
+        typer.Option(help="Estimate the sessions needed for intervals of this width, relative to the propensities."),
     ] = 0.5
 
 
@@ -46,7 +48,7 @@ def check(
     read: Annotated[reading.ReadOptions, options.only("qid", "document_id")],
     seed: options.Seed = 0,
 ) -> None:
-    """Say what a click log can and cannot tell you, and how to fix what is wrong.
+    """Check a click log: report problems, their remedies, and the propensities that it identifies.
 
     For example:
 
@@ -81,41 +83,39 @@ def check(
 
 
 def _known_documents(data: Path, read: dict[str, Any]) -> RankingData:
-    """The ids of data; labels are not needed."""
+    """Read the ids of data; labels are not needed."""
     unlabeled = {"label": False} if common.file_format(data) in common.TABLES else {}
     return common.read_judgments(data, {**unlabeled, **read})
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """The click model that is fitted, and how it is judged."""
+    """The click model to fit, and its evaluation."""
 
     click_model: Annotated[str, typer.Option(help=_MODELS)] = "PBM"
-    holdout: Annotated[float, typer.Option(help="Share of sessions, above 0 and below 1, to judge the model by.")] = 0.2
+    holdout: Annotated[float, typer.Option(help="Fraction of sessions to hold out for evaluation.")] = 0.2
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False
     drop_duplicate_positions: Annotated[
         bool,
-        typer.Option("--drop-duplicate-positions", help="Leave out sessions with several documents at one position."),
+        typer.Option("--drop-duplicate-positions", help="Drop sessions with several documents at one position."),
     ] = False
     prior: Annotated[
         str | None,
         typer.Option(
-            help="Clicks and skips to add to each probability. Default: two impressions at the log's click rate."
+            help="Prior of each probability, as clicks and skips. Default: two impressions at the log's click rate."
         ),
     ] = None
     jackknife_groups: Annotated[
         int,
-        typer.Option(
-            min=0, help="Number of groups of queries, each left out once, for the intervals; 0: no intervals."
-        ),
+        typer.Option(min=0, help="Number of groups of queries in the jackknife of the intervals; 0: no intervals."),
     ] = 20
 
     def check(self) -> None:
-        """Refuse a share that holds out nothing or everything, and a single group."""
+        """Check the fraction of held-out sessions and the number of groups."""
         if not 0 < self.holdout < 1:
-            raise typer.BadParameter(f"--holdout takes a share above 0 and below 1, not {self.holdout:g}.")
+            raise typer.BadParameter(f"--holdout must be between 0 and 1, not {self.holdout:g}.")
         if self.jackknife_groups == 1:
-            raise typer.BadParameter("--jackknife-groups takes two or more, or 0: one group has no spread.")
+            raise typer.BadParameter("--jackknife-groups must be 2 or more, or 0 for no intervals.")
 
 
 def fit(
@@ -125,7 +125,7 @@ def fit(
     columns: LogColumns,
     running: Annotated[options.Running, options.only("threads", "seed")],
 ) -> None:
-    """Fit a click model: its parameters with intervals, and how well it predicts held-out sessions.
+    """Fit a click model: its parameters with intervals, and its likelihood on held-out sessions.
 
     For example:
 
@@ -185,7 +185,7 @@ def _parameters(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> dict[str,
 
 
 def _parameters_text(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
-    """The parameters that all documents share, with intervals; of the browsing model those without a click above."""
+    """Return the shared parameters with intervals as text; for the browsing model only those without a click above."""
     from toprank.display.tables import Table, bracketed
 
     paragraphs = [str(fitted) if not ends else str(fitted).partition("\n")[0]]
@@ -201,49 +201,52 @@ def _parameters_text(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
 
 @dataclass(frozen=True)
 class Users:
-    """The users that are simulated, and the lists that they see."""
+    """The simulated users, and the lists that they see."""
 
     click_model: Annotated[str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN or CCM.")] = "PBM"
     examination: Annotated[
         str | None,
         typer.Option(
-            help="P(looked at), such as 1,0.5,0.3; by position for PBM, by the distance to the last click for UBM. "
+            help="P(examined), such as 1,0.5,0.3; by position for PBM, by the distance to the last click for UBM. "
             "Default: 1 / position."
         ),
     ] = None
     continuation: Annotated[
-        str | None, typer.Option(help="DBN: P(go on); DCM: by position; CCM: after a skip, a click, a good click.")
+        str | None,
+        typer.Option(
+            help="P(continue): one number for DBN; by position for DCM; after a skip, a click and a good click for CCM."
+        ),
     ] = None
     sessions: Annotated[int, typer.Option(min=1, help="Number of lists to show.")] = 10_000
     k: Annotated[int, typer.Option(min=1, help="Documents in each list.")] = 10
-    noise: Annotated[float, typer.Option(help="P(click | looked at, not liked).")] = 0.1
+    noise: Annotated[float, typer.Option(help="P(click | examined, irrelevant).")] = 0.1
     trust: Annotated[
         str | None,
-        typer.Option(help="P(click | looked at, not liked) by position, such as 0.4,0.3,0.2, instead of --noise."),
+        typer.Option(help="P(click | examined, irrelevant) by position, such as 0.4,0.3,0.2, instead of --noise."),
     ] = None
-    exploration: Annotated[float, typer.Option(help="Share of sessions with an altered list.")] = 0.0
+    exploration: Annotated[float, typer.Option(help="Fraction of sessions with a randomized list.")] = 0.0
     exploration_method: Annotated[
         str,
-        typer.Option(help="How lists are altered: shuffle; swap the first with another; or swap two neighbors."),
+        typer.Option(help="Randomization of lists: shuffle; swap the first with another; or swap two neighbors."),
     ] = "shuffle"
-    zipf_exponent: Annotated[float, typer.Option(help="Query i is asked in proportion to 1 / i^zipf_exponent.")] = 0.0
+    zipf_exponent: Annotated[float, typer.Option(help="Frequency of query i is 1 / i^zipf_exponent.")] = 0.0
     relevance_shuffle: Annotated[
-        float, typer.Option(help="Share of relevance shuffled among the documents of a query.")
+        float, typer.Option(help="Fraction of the documents of a query whose relevance is shuffled.")
     ] = 0.0
 
 
 def simulate(
-    data: Annotated[Path, typer.Argument(help="Labeled data; labels say what users like.")],
+    data: Annotated[Path, typer.Argument(help="Labeled data; labels determine clicks.")],
     scores: Annotated[
         list[Path],
-        typer.Argument(metavar="SCORES...", help="Files of scores to rank by; sessions alternate between them."),
+        typer.Argument(metavar="SCORES...", help="Score files of the rankers; sessions alternate between them."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
     users: Users,
     read: Annotated[reading.ReadOptions, options.only("label", "qid", "document_id", "features", "metadata")],
     seed: options.Seed = 0,
 ) -> None:
-    """Show rankings to users who behave as a click model says, and log their clicks.
+    """Simulate clicks on rankings by users who follow a click model, and write the log.
 
     For example:
 
@@ -258,14 +261,14 @@ def simulate(
 
     common.check_writable(output, "log.parquet")
     written_as(output)
-    model = _known(users.click_model, users.examination, users.continuation, users.k)
+    model = _simulated_users(users.click_model, users.examination, users.continuation, users.k)
     believed = _probabilities(users.trust, "--trust") if users.trust else None
     if believed is not None and len(believed) < users.k:
-        raise typer.BadParameter(f"--trust gives {len(believed)} positions, and --k {users.k}; give one for each.")
+        raise typer.BadParameter(f"--trust has {len(believed)} numbers, but --k is {users.k}. Give one per position.")
     documents = common.read_data(data, options.keywords_of(read))
     names = [path.stem for path in scores]
     if len(set(names)) < len(names):
-        raise typer.BadParameter("two files of scores have the same name, which is that of the ranker; rename one.")
+        raise typer.BadParameter("two score files have the same name, which is used for the ranker. Rename one.")
     rankings = {path.stem: read_scores(path, documents.n_documents) for path in scores}
     with common.progress("Simulating …"):
         log = simulated(
@@ -278,8 +281,8 @@ def simulate(
     common.say(f"{output}: {log}")
 
 
-def _known(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
-    """The users that are asked for."""
+def _simulated_users(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
+    """Return the requested click model."""
     from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, UBM, Cascade
     from toprank.clicks.model_comparison import model_named
 
@@ -290,7 +293,7 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
         by_rank = [1 / place for place in range(1, k + 1)]
         looked = _probabilities(examination, "--examination") if examination else by_rank
         if len(looked) < k:
-            raise typer.BadParameter(f"--examination gives {len(looked)} positions, and --k {k}; give one for each.")
+            raise typer.BadParameter(f"--examination has {len(looked)} numbers, but --k is {k}. Give one per position.")
         below = [[looked[place - click] if click <= place else 0.0 for click in range(k + 1)] for place in range(k)]
         return PBM.from_parameters(looked) if kind is PBM else UBM.from_parameters(below)
     if kind is SDBN or kind is Cascade:
@@ -317,7 +320,7 @@ def _probabilities(text: str, option: str) -> list[float]:
 
 
 def _by_position(text: str, wanted: str) -> list[float]:
-    """Return numbers whose place tells what they are; refuse an empty place, which would move those behind it."""
+    """Parse numbers whose position matters; reject empty items, which would shift the following ones."""
     numbers = options.numbers_of(text, float, wanted)
     if len(numbers) <= text.count(","):
         raise typer.BadParameter(f"{wanted}, not '{text}'.")
@@ -333,7 +336,7 @@ def interleaving(
     columns: LogColumns,
     confidence: Confidence = 0.95,
 ) -> None:
-    """Say which of two interleaved models users click more, with an interval that holds whenever you look.
+    """Compare two interleaved models by clicks, with an always-valid interval.
 
     The unit is the query. The command also checks that both models began equally many lists.
 
@@ -350,12 +353,12 @@ def interleaving(
 
 @dataclass(frozen=True)
 class Arms:
-    """What is compared between the arms of a test."""
+    """Options of the comparison of arms."""
 
-    metric: Annotated[str, typer.Option(help="What to compare per unit: click or value.")] = "click"
+    metric: Annotated[str, typer.Option(help="The reward per unit: click or value.")] = "click"
     arms: Annotated[
         str | None,
-        typer.Option(help="The new arm and the current one, such as new,old. Default: the larger one is the current."),
+        typer.Option(help="The new and the current arm, such as new,old. Default: the larger arm is the current one."),
     ] = None
     confidence: Confidence = 0.95
 
@@ -366,9 +369,9 @@ def ab_test(
     output: options.JsonOutput,
     columns: LogColumns,
 ) -> None:
-    """Compare the arms of an A/B test, with an interval that holds whenever you look.
+    """Compare the arms of an A/B test, with an always-valid interval and a check for sample ratio mismatch.
 
-    The unit is the key of a request, such as a user. The command also checks that the arms have their planned shares.
+    The unit is the key of a request, such as a user.
 
     For example:
 
@@ -380,7 +383,7 @@ def ab_test(
 
     names = None if compared.arms is None else options.words_of(compared.arms)
     if names is not None and len(names) != 2:
-        raise typer.BadParameter(f"--arms takes two names, the new arm and the current one, not '{compared.arms}'.")
+        raise typer.BadParameter(f"--arms takes two names, of the new and the current arm, not '{compared.arms}'.")
     output.show(compare_arms(read_log(log, columns), compared.metric, arms=names, confidence=compared.confidence))
 
 

@@ -1,4 +1,4 @@
-"""`toprank launch-report`: whether a new model should take the place of the current one, from a log of clicks."""
+"""`toprank launch-report`: decide from a click log whether a new model should replace the current one."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchModels:
-    """The models, and the log and documents that decide between them."""
+    """The models, and the log and documents for the decision."""
 
     log: OneLog
     data: Annotated[Path, typer.Argument(help="The documents, with the features of both models.")]
     new: Annotated[
         list[Path],
         typer.Option(
-            help="The model to decide about. Give --new once for each model to choose from: the best is judged."
+            help="The new model. Give --new several times to choose between models: the report is about the best."
         ),
     ]
-    current: Annotated[Path, typer.Option(help="The model that serves now.")]
+    current: Annotated[Path, typer.Option(help="The model in production.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionOptions:
-    """The numbers that decide."""
+    """Options of the decision."""
 
-    metric: Annotated[str, typer.Option(help="What to count: click or value.")] = "click"
+    metric: Annotated[str, typer.Option(help="The reward: click or value.")] = "click"
     k: Annotated[
         int | None,
-        typer.Option(min=1, help="Count only the first N positions. Default: 10, or as many as the log has."),
+        typer.Option(min=1, help="Depth of the metric. Default: 10, or the depth of the log if it is smaller."),
     ] = None
     estimator: Annotated[str, typer.Option(help="The estimator that decides: ips, snips or dr.")] = "snips"
     bias: Bias
     max_unseen_value: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="The most that a document that was never shown can be worth. Default: 1 for clicks."
+            min=0.0,
+            help="Maximum value of a document that was never shown. Default: 1 for clicks, the largest observed for "
+            "values.",
         ),
     ] = None
     min_effective_sample_size: Annotated[
-        int, typer.Option(min=1, help="Decide only from an effective sample of at least this many impressions.")
+        int, typer.Option(min=1, help="Minimum effective sample size for a decision, in impressions.")
     ] = 1000
     slice_by: Annotated[
         str | None,
@@ -61,13 +63,13 @@ class DecisionOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Number of new models that were compared on these sessions, with earlier ones; intervals widen with "
-            "it. Default: the number of --new.",
+            help="Number of new models compared on these sessions, including earlier ones; it widens the intervals. "
+            "Default: the number of --new.",
             show_default=False,
         ),
     ] = None
     reference: Annotated[
-        Path | None, typer.Option(help="Data the new model was trained for, to report what has drifted since.")
+        Path | None, typer.Option(help="Data that the new model was trained for, to report drift.")
     ] = None
     since: Annotated[
         str | None,
@@ -89,13 +91,14 @@ def launch_report(
     read: reading.OfDocuments,
     seed: options.Seed = 0,
 ) -> None:
-    """Decide whether to launch a new model, before users see it.
+    """Decide from a click log whether a new model should replace the current one.
 
-    Exit status 0: launch; 3: do not; 4: cannot say; 5: a caveat blocks the decision, such as propensities that the log
-    contradicts.
+    Exit status 0: launch; 3: do not launch; 4: undecided; 5: a caveat blocks the decision, such as propensities that
+    the log contradicts.
 
-    LOG must hold sessions that neither model learned from, and some of its lists must have been explored. With --by
-    time only the latest sessions count: the ones that `toprank clicks train --by time` held out.
+    Neither model may have been trained on the sessions of LOG, and some of its lists must have been explored. With
+    --time-column time, only the latest sessions are used: those that `toprank clicks train --time-column time` held
+    out.
 
     For example:
 
@@ -103,7 +106,7 @@ def launch_report(
       toprank launch-report log/ products.parquet --new next.toprank --current m.toprank --html launch.html
       toprank launch-report log.parquet test.txt --new next.toprank --current m.toprank --propensities 1,0.5,0.3 --k 3
       toprank launch-report log/ products.parquet --new a.toprank --current b.toprank --metric value
-      toprank launch-report log/ products.parquet --new next.toprank --current m.toprank --by time --half-life 14d
+      toprank launch-report log/ products.parquet --new next.toprank --current m.toprank --time-column time
       toprank launch-report log/ products.parquet --new linear.toprank --new trees.toprank --current m.toprank
     """
     from toprank.clicks import launch_report as estimate_launch
@@ -143,7 +146,7 @@ def launch_report(
 
 
 def _loaded(models: LaunchModels) -> tuple[dict[str, Any], bool]:
-    """Return the models by name, the current one last, and whether it reads other columns than the new ones."""
+    """Return the models by name, the current one last, and whether it uses other columns than the new ones."""
     from toprank.rankers.model_files import load
 
     loaded = {name: load(path) for name, path in _names([*models.new, models.current]).items()}
@@ -151,29 +154,29 @@ def _loaded(models: LaunchModels) -> tuple[dict[str, Any], bool]:
     others_read = [name for name, model in loaded.items() if _columns_read(model) != _columns_read(loaded[first])]
     if set(others_read) - {[*loaded][-1]}:
         raise typer.BadParameter(
-            f"The models of --new must read the same columns, but '{others_read[0]}' reads other columns than "
+            f"The models of --new must use the same columns, but '{others_read[0]}' uses other columns than "
             f"'{first}'. Run the command once for each, with --n-candidates {len(models.new)}."
         )
     return loaded, bool(others_read)
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:
-    """Return the models by name: the stems of their files, or the paths if two stems are equal."""
+    """Return the models by name: the stems of their files, or the paths if stems are not unique."""
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(paths) else [str(path) for path in paths]
     if len(set(names)) < len(paths):
-        raise typer.BadParameter("--new and --current name the same file twice; give each model once.")
+        raise typer.BadParameter("--new and --current name the same file twice. Give each model once.")
     return dict(zip(names, paths, strict=True))
 
 
 def _documents(path: Path, read: dict[str, Any], ranker: Any) -> RankingData:
-    """Read documents in the columns of a model, with labels if there are any."""
+    """Read documents in the columns of a model, with labels if the file has any."""
     unlabeled = {} if labels_are_read(path, read, ranker) else {"label": False}
     return common.read_alike(path, {**read, **unlabeled}, like=ranker)
 
 
 def _columns_read(ranker: Any) -> tuple[Any, ...]:
-    """Return what decides how a file is read for a ranker; a ranker that matches words reads unlike any other."""
+    """Return what determines how a file is read for a ranker; rankers that match words never share columns."""
     names, first = getattr(ranker, "feature_names_in_", ()), getattr(ranker, "first_feature_id_", None)
     words = None if ranker.text_ is None else id(ranker)
     return ranker.n_features_in_, tuple(names), first, ranker.encoding_, words

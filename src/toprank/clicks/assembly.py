@@ -1,4 +1,4 @@
-"""Click logs from columns: rows in any order become sessions, and bad values are refused by their row."""
+"""Assembly of click logs from columns: rows in any order become sessions, and invalid values are reported by row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def from_columns(
     session: npt.ArrayLike | None,
     columns: Mapping[str, npt.ArrayLike],
 ) -> ClickLog:
-    """Return the log of impressions, one row each; see `ClickLog.from_columns` for the rules."""
+    """Return the log of impressions, one per row; see `ClickLog.from_columns` for the rules."""
     places = positions_of(position)
     n = len(places)
     return assembled(
@@ -48,11 +48,11 @@ def assembled(
     columns: Mapping[str, Array],
     dropped: Mapping[str, int] | None = None,
 ) -> ClickLog:
-    """The log of impressions that are numbered, whatever their order; see `ClickLog.from_columns` for the rules."""
+    """Return the log of numbered impressions in any order; see `ClickLog.from_columns` for the rules."""
     n, counts = len(places), dict(dropped or {})
     if places.max(initial=0) > MAX_POSITION:
         raise DataError(
-            f"A list has {places.max():,} documents, but at most {MAX_POSITION:,} are read; leave out the rest."
+            f"A list has {places.max():,} documents, but at most {MAX_POSITION:,} are supported. Drop the rest."
         )
     if session is None:
         begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
@@ -98,7 +98,7 @@ def assembled(
 
 
 def _in_lists(session: IntArray, places: IntArray, pair: IntArray) -> IntArray | None:
-    """The order of impressions by session, position and document; None where they lie in it."""
+    """Return the order of impressions by session, position and document; None if they are already in this order."""
     if not len(places):
         return None
     span = int(places.max()) + 1
@@ -119,11 +119,11 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
         assert session is not None  # without one, a session ends where the query changes
         first, second = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
         raise DataError(
-            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{first}' and '{second}' for two: a "
-            "session is one list of results. Give each list an id",
+            f"Session {session.ids[session_of[mixed[0]]]} has several queries, such as '{first}' and '{second}', but a "
+            "session is one list of results. Give each list its own",
             remedy=Remedy(
-                "of its own; or, if lists follow one another in the file, read without a session: {session}.",
-                "of its own.",
+                "id; or, if the lists are consecutive in the file, read without a session: {session}.",
+                "id.",
                 session=False,
             ),
         )
@@ -133,21 +133,21 @@ def _column(role: str, values: npt.ArrayLike, n: int) -> Array:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise DataError(f"{role} must be a column, one value for each row.") from None
+        raise DataError(f"{role} must be a column with one value per row.") from None
     if array.shape != (n,):
-        raise DataError(f"There are {n:,} positions, but {role} has the shape {array.shape}; give one for each row.")
+        raise DataError(f"{role} has the shape {array.shape}, but there are {n:,} positions. Give one value per row.")
     return array
 
 
 def _ids(role: str, values: npt.ArrayLike, n: int) -> Array:
-    """Ids of rows: text or whole numbers, of which pandas makes floats where a cell is empty."""
+    """Return ids of rows: text or whole numbers, which pandas converts to floats if cells are empty."""
     array = _column(role, values, n)
     kind = array.dtype.kind
     empty = np.array([cell is None or cell != cell or cell == "" for cell in array]) if kind == "O" else array != array
     if kind == "U":
         empty = array == ""
     if np.any(empty):
-        raise DataError(f"Row {np.argmax(empty)} (counted from 0) has no {role}; every impression needs one.")
+        raise DataError(f"Row {np.argmax(empty)} (counted from 0) has no {role}. Every impression needs one.")
     if kind == "f":
         if not (np.abs(array) < 2**53).all() or (array != np.floor(array)).any():
             raise DataError(f"The {role} must be whole numbers or text, not fractions.")
@@ -156,7 +156,9 @@ def _ids(role: str, values: npt.ArrayLike, n: int) -> Array:
 
 
 def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -> IntArray:
-    """Positions as whole numbers from 1, where those that are given count from `first`; others are refused by row."""
+    """Return positions as whole numbers from 1, given positions that start at `first`; invalid ones are reported by
+    row.
+    """
     array = np.asarray(position)
     if array.ndim != 1:
         raise DataError("Positions must be a column of whole numbers from 1.")
@@ -170,53 +172,53 @@ def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -
     if len(bad):
         others = f", and {len(bad) - 1:,} later rows have positions out of range too" if len(bad) > 1 else ""
         raise DataError(
-            f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}: positions "
-            f"are whole numbers from {first} to {first + MAX_POSITION - 1:,}. Leave out rows that were not in a list.",
+            f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}. Positions "
+            f"are whole numbers from {first} to {first + MAX_POSITION - 1:,}. Drop rows that were not in a list.",
             remedy=_FROM_ZERO if first and (numbers == 0).any() else "",
         )
     return numbers.astype(np.int64) + (1 - first)
 
 
 _FROM_ZERO = Remedy(
-    "Where the log counts from 0, add 1, or read it with {first_position}.", "Where the log counts from 0, add 1.",
+    "If the log counts from 0, add 1, or read it with {first_position}.", "If the log counts from 0, add 1.",
     first_position=0,
 )  # fmt: skip
 
 
 def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
-    """Return whether each row was clicked, from truth values or numbers of clicks; refuse anything else, by its row."""
+    """Return whether each row was clicked, from booleans or numbers of clicks; other values are reported by row."""
     if array.dtype.kind == "b":
         return array
     try:
         numbers: FloatArray = array.astype(np.float64)
     except (TypeError, ValueError) as problem:
-        raise DataError(f"Clicks must be 0 or 1, or how often it was clicked: {problem}.") from None
+        raise DataError(f"Clicks must be 0 or 1, or numbers of clicks: {problem}.") from None
     bad = np.flatnonzero(~((numbers >= 0) & (numbers < np.inf) & (numbers == np.floor(numbers))))
     if len(bad):
         raise DataError(
-            f"Row {row_of(int(bad[0]))} (counted from 0) has the click {numbers[bad[0]]:.16g}; give 0 or 1, or how "
-            "often it was clicked."
+            f"Row {row_of(int(bad[0]))} (counted from 0) has the click {numbers[bad[0]]:.16g}. Clicks must be 0 or 1, "
+            "or numbers of clicks."
         )
     return numbers > 0
 
 
-# ---- cells: ids, numbers, and what is refused for being neither ----
+# ---- cells: ids and numbers ----
 
 
 def refuse_nulls(values: Any, name: str, role: str, row_of: RowOf) -> None:
-    """Refuse an empty cell where every row needs a value."""
+    """Reject empty cells in a column that needs a value in every row."""
     empty = pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
     if pa.types.is_string(values.type):
         empty = pc.or_(empty, pc.equal(values, "").fill_null(True))
     row = pc.index(empty, True).as_py()
     if row >= 0:
         raise DataError(
-            f"Column '{name}' ({role}) is empty in row {row_of(row)} (counted from 0); every impression needs one."
+            f"Column '{name}' ({role}) is empty in row {row_of(row)} (counted from 0). Every impression needs a value."
         )
 
 
 def plain(values: Any) -> Any:
-    """Cells without a code in between, text as one type: categories and large strings are as good as others."""
+    """Return cells without dictionary encoding, and text as one type."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = values.type
@@ -231,8 +233,8 @@ def plain(values: Any) -> Any:
 
 
 def numbers_of(values: Any, name: str, role: str, row_of: RowOf) -> Array:
-    """Cells as numbers; text may hold them, and of clicks true and false."""
-    wanted = "0 and 1, true and false, or how often it was clicked" if role == "click" else "numbers"
+    """Return cells as numbers; text may contain numbers, and for clicks true and false."""
+    wanted = "0 and 1, true and false, or numbers of clicks" if role == "click" else "numbers"
     if pa.types.is_string(values.type):
         words = pc.utf8_trim_whitespace(values)
         if role == "click":
@@ -243,14 +245,14 @@ def numbers_of(values: Any, name: str, role: str, row_of: RowOf) -> Array:
         except pa.ArrowInvalid:
             row = first_odd(words, pa.float64())
             raise DataError(
-                f"Column '{name}' ({role}) must hold {wanted}, and has {_short(values[row].as_py())} in row "
+                f"Column '{name}' ({role}) must contain {wanted}, but has {_short(values[row].as_py())} in row "
                 f"{row_of(row)} (counted from 0)."
             ) from None
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
     fits = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
     if not fits and not (role == "click" and pa.types.is_boolean(values.type)):
-        raise DataError(f"Column '{name}' ({role}) must hold {wanted}, not {values.type}.")
+        raise DataError(f"Column '{name}' ({role}) must contain {wanted}, not {values.type}.")
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
@@ -259,7 +261,7 @@ def _short(text: str) -> str:
 
 
 def ids_in(values: Any, name: str, role: str) -> Any:
-    """Ids as text or whole numbers; pandas makes floats of whole numbers where a cell is empty."""
+    """Return ids as text or whole numbers, which pandas converts to floats if cells are empty."""
     kind = values.type
     if pa.types.is_string(kind):
         return values
@@ -267,16 +269,16 @@ def ids_in(values: Any, name: str, role: str) -> Any:
         if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
             return values.cast(pa.int64())
     except pa.ArrowInvalid as problem:
-        if pa.types.is_integer(kind):  # beyond what 64 bits with a sign hold
+        if pa.types.is_integer(kind):  # outside of the range of int64
             return values.cast(pa.string())
         raise DataError(
-            f"Column '{name}' ({role}) must hold whole numbers or text, not fractions: {problem}."
+            f"Column '{name}' ({role}) must contain whole numbers or text, not fractions: {problem}."
         ) from None
-    raise DataError(f"Column '{name}' ({role}) must hold whole numbers or text, not {kind}.")
+    raise DataError(f"Column '{name}' ({role}) must contain whole numbers or text, not {kind}.")
 
 
 def column(batch: Any, name: str) -> Any | None:
-    """A column of a batch by its name, or one inside of another by a path with dots; None where there is none."""
+    """Return a column of a batch by name, or a nested one by a path with dots; None if it does not exist."""
     if name in batch.schema.names:
         return batch.column(name)
     first, *rest = name.split(".")
@@ -291,18 +293,18 @@ def column(batch: Any, name: str) -> Any | None:
 
 
 def is_list(kind: Any) -> bool:
-    """Return whether a type of Arrow is one of lists."""
+    """Return whether an Arrow type is a list type."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], IntArray, IntArray]:
-    """Rows that hold lists as impressions; and of each its row and its rank."""
+    """Return rows of lists as impressions, with the row and the rank of each impression."""
     sizes = pc.list_value_length(columns["document"]).fill_null(0)
     lengths = np.asarray(sizes.to_numpy(zero_copy_only=False), dtype=np.int64)
     parent = np.repeat(np.arange(len(lengths)), lengths)
     rank = positions_within(lengths) + 1
     if not is_list(columns["click"].type):
-        raise DataError("Documents come in lists, and clicks do not: give a list of clicks for each list of documents.")
+        raise DataError("Documents are lists, but clicks are not. Give a list of clicks for each list of documents.")
     impressions = {}
     for role, values in columns.items():
         if not is_list(values.type):

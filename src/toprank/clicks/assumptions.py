@@ -1,15 +1,16 @@
-"""Do users behave as propensities assume? They look at a position whatever stands above it, and click what they like.
+"""Tests of the assumptions of the position-based model: examination depends only on the position, clicks only on
+relevance.
 
-**Who read from the top and stop.** Where a document above can end the search, what stands below good documents is
-looked at less than its position says, and worth more than its clicks do. So models of both kinds of users are fitted to
-some sessions and asked about others; where one of users who stop is surely likelier, it also says what each ranker's
-lists would be clicked. Users of whom some look far down and some do not, such as those of desktops and phones, look at
-a position the likelier the further down they clicked: like users who stop. So where positions have propensities by
-context, the models are compared within each context.
+**Cascades.** If users read from the top and stop at a good document, documents below good ones are examined less than
+their position suggests, and are better than their clicks suggest. Models of both kinds of users are fitted to some
+sessions and evaluated on others; if a cascade model is significantly more likely, it also predicts the clicks on each
+ranker's lists. A mixture of users who read to different depths, such as on desktop and phone, also correlates
+examination with clicks above. If propensities are estimated by context, the models are therefore compared within each
+context.
 
-**Who click what stands first because it stands there.** P(click) is α_k R + β_k then (`toprank.clicks.trust`), and
-otherwise a multiple of R. So propensities of documents of high and low relevance are compared; if they surely differ,
-and β is not small, propensities alone mislead.
+**Trust.** If users click top positions because of the position, P(click) is α_k R + β_k (`toprank.clicks.trust`);
+otherwise it is a multiple of R. The test compares the propensities of documents of high and low relevance; if they
+differ significantly and β is not small, propensities alone are misleading.
 """
 
 from __future__ import annotations
@@ -36,23 +37,24 @@ from toprank.errors import DataError, held_warnings
 from toprank.significance import Interval
 from toprank.significance.resampling import mean_interval
 
-_MAX_SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
-_MIN_SESSIONS = 200  # sessions, below which nothing is said of users
-_MAX_POSITION = 10  # what stands lower is clicked too rarely to tell slopes from offsets
-_TRUST_LEVEL = 0.002  # of the test for trust in positions
-_MIN_OFFSET = 0.05  # clicks, beside those at the first position: less would hardly turn a decision
+_MAX_SESSIONS = 20_000  # Maximum number of sessions for comparing models: enough to distinguish them within seconds.
+_MIN_SESSIONS = 200  # Minimum number of sessions for statements about users.
+_MAX_POSITION = 10  # Clicks below this position are too rare to separate slopes from offsets.
+_TRUST_LEVEL = 0.002  # Significance level of the test for trust in positions.
+# Smallest relevant offset, in clicks relative to the first position; smaller ones hardly change a decision.
+_MIN_OFFSET = 0.05
 
 
 @dataclass(frozen=True)
 class CascadeCheck:
-    """Users who read from the top and stop.
+    """Estimates by a cascade model, for users who read from the top and stop.
 
     Attributes:
-        model: the likeliest model of such users.
-        gain: its log-likelihood of a session it has not seen, less that of the position-based model.
-        estimates: by that model, what each ranker would bring to a session.
-        difference: the first ranker's less the second's.
-        context: the contexts within which the models were compared, in words; empty: all sessions at once.
+        model: name of the most likely cascade model.
+        gain: its held-out log-likelihood per session, minus the log-likelihood of the position-based model.
+        estimates: value per session of each ranker, by that model.
+        difference: difference of the two rankers.
+        context: contexts within which the models were compared; empty if all sessions were compared together.
     """
 
     model: str
@@ -64,17 +66,17 @@ class CascadeCheck:
     def __str__(self) -> str:
         low, high = self.difference
         where = f"within each {self.context} " if self.context else ""
-        hint = " Devices whose users read to different depths look the same in a log: give the context."
+        hint = " Users who read to different depths, such as on different devices, look the same: give the context."
         return (
             f"Users read from the top and stop: {self.model} fits better than the position-based model {where}by "
-            f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
-            f"estimates by propensities do not decide alone. By {self.model} the difference is "
+            f"{self.gain.value:.3g} nats per session [{self.gain.low:.3g}, {self.gain.high:.3g}], so the estimates by "
+            f"propensities do not decide alone. By {self.model} the difference is "
             f"{self.difference.value:+.4f} [{low:+.4f}, {high:+.4f}]; the decision needs "
             f"both.{'' if self.context else hint}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the check as values that JSON can hold."""
         return {
             "model": self.model, "gain": self.gain.to_dict(), "estimates": self.estimates,
             "difference": self.difference.to_dict(), "context": self.context or None, "summary": str(self),
@@ -82,15 +84,15 @@ class CascadeCheck:
 
 
 class CascadeQuestion(NamedTuple):
-    """Two rankers to compare if users read from the top and stop.
+    """Two rankers to compare under a cascade model.
 
     Attributes:
         evidence: clicks and documents.
         ranks: rank of each document, by the names of the two rankers.
-        k: number of positions that count.
+        k: depth of the metric.
         reward: ``click`` or ``value``.
         confidence: confidence level of the interval.
-        seed: seed of the random draws.
+        seed: seed of the random generator.
         context: columns within whose contexts the models are compared.
     """
 
@@ -104,10 +106,10 @@ class CascadeQuestion(NamedTuple):
 
 
 def check_cascade(question: CascadeQuestion) -> CascadeCheck | None:
-    """Return what follows if the log surely has users who stop, else None.
+    """Compare the rankers by a cascade model, if one is significantly more likely; otherwise return None.
 
-    The interval takes the parameters that all documents share for right, but not what is learned of each document. The
-    model's prior draws documents toward each other, so the difference tends to be too small: only its sign is used.
+    The interval ignores the uncertainty of the shared parameters, but not of the parameters of documents. The prior of
+    the model shrinks documents toward each other, so the difference tends to be too small; only its sign is used.
     """
     evidence, ranks, k, reward, confidence, seed, context = question
     log = evidence.log
@@ -120,7 +122,8 @@ def check_cascade(question: CascadeQuestion) -> CascadeCheck | None:
     gain = gains[likeliest]
     if not gain.low > 0:
         return None
-    with held_warnings(UnidentifiedWarning):  # cascades leave the order of positions open, which changes nothing here
+    # Cascade models do not identify the order of positions, which has no effect here.
+    with held_warnings(UnidentifiedWarning):
         model = model_named(likeliest)().fit(single_lists)
     values, weights = _expected_reward(model, ranks, single_lists, evidence.data, (k, reward))
     shares, (first, second) = weights / weights.sum(), values
@@ -130,7 +133,7 @@ def check_cascade(question: CascadeQuestion) -> CascadeCheck | None:
 
 
 def _models_by_context(log: ClickLog, context: Context | None, confidence: float, seed: int) -> list[ComparedModels]:
-    """The models on all sessions, or on those of each context that has enough."""
+    """Return the comparison of the models on all sessions, or on the sessions of each context with enough sessions."""
     number = np.zeros(log.n_sessions, np.int64)
     if context is not None:
         number = contexts_of(log, context).number[log.offsets[:-1]]
@@ -146,13 +149,15 @@ def _models_by_context(log: ClickLog, context: Context | None, confidence: float
 def _expected_reward(
     model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, top: tuple[int, str]
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Return what the top of each ranker would bring to a session of each query, and the queries' sessions."""
+    """Return the expected reward per session of the top of each ranker, for each query, and the session weight of the
+    queries.
+    """
     query_of = session_queries(log, data)
     k, reward = top
     sessions = sums(query_of[query_of >= 0], log.session_weights[query_of >= 0], data.n_queries)
     in_log = sessions > 0
     if not in_log.any():
-        raise DataError("No query of the log is in the data.")
+        raise DataError("No query of the log is in the data. Check that both use the same query ids.")
     names, query = np.asarray(data.row_names), data.queries.document_query
     worth = _value_per_click(log, data) if reward == "value" else None
     rewards = {}
@@ -171,7 +176,7 @@ def _expected_reward(
 
 
 def _value_per_click(log: ClickLog, data: RankingData) -> FloatArray:
-    """Return the value of a click on each document; 0 for one that was never clicked, whose value is not known."""
+    """Return the mean value of a click on each document; 0 for documents without clicks."""
     row = log.rows(data)[log.pair]
     known = row >= 0
     weight = log.impression_weights[known]
@@ -181,17 +186,18 @@ def _value_per_click(log: ClickLog, data: RankingData) -> FloatArray:
 
 
 def trust_caveats(log: ClickLog, seed: int) -> list[str]:
-    """Return a sentence on users who trust positions, if the log surely has them.
+    """Return a sentence about trust in positions, if the log shows it significantly.
 
-    The score test decides, since its level depends neither on how few clicks a document has nor on weights or changes
-    over time, which a fit of P(click) = α_k R + β_k takes for trust. The fit says at which positions, and how much.
+    The score test decides: its level depends neither on the number of clicks per document nor on weights or changes
+    over time, which a fit of P(click) = α_k R + β_k would attribute to trust. The fit estimates the positions and the
+    size.
     """
-    if log.position.min() > 1:  # nothing to compare with
+    if log.position.min() > 1:  # The first position is missing, so no comparison is possible.
         return []
     part = some_queries(log.top(_MAX_POSITION), _MAX_SESSIONS, seed)
     if part.n_sessions < _MIN_SESSIONS or part.depth < 2 or not _curves_differ(part, seed):
         return []
-    with held_warnings(), np.errstate(all="ignore"):  # an estimate that fails finds nothing
+    with held_warnings(), np.errstate(all="ignore"):  # A fit that fails shows nothing.
         offsets = point_estimate(part, "trust").offsets
     assert offsets is not None
     large = np.flatnonzero(np.abs(offsets) > _MIN_OFFSET)
@@ -200,15 +206,15 @@ def trust_caveats(log: ClickLog, seed: int) -> list[str]:
     places = ", ".join(str(place + 1) for place in large.tolist())
     noun = "position" if len(large) == 1 else "positions"
     return [
-        f"Users trust positions: at {noun} {places} clicks depend on what documents are worth in another way than at "
-        "the first. The estimates may mislead; propensities by the method 'trust' allow for such users."
+        f"Users trust positions: at {noun} {places}, clicks depend on relevance in another way than at the first. The "
+        "estimates may mislead; the method 'trust' models such users."
     ]
 
 
 def _curves_differ(log: ClickLog, seed: int) -> bool:
-    """Test whether documents of high and of low relevance have the same propensities, as they do without trust.
+    """Test whether documents of high and of low relevance have different propensities, which indicates trust.
 
-    One half of the sessions divides the documents, the clicks of the other half are tested, and vice versa.
+    One half of the sessions classifies the documents, the clicks of the other half are tested, and vice versa.
     """
     half = np.random.default_rng(seed).permutation(log.n_sessions) % 2
     p = [differ(tested, _by_relevance(log.select(half != side), tested), seed).p
@@ -217,9 +223,9 @@ def _curves_differ(log: ClickLog, seed: int) -> bool:
 
 
 def _by_relevance(log: ClickLog, tested: ClickLog) -> Contexts:
-    """Divide the documents of tested sessions into two classes, by the clicks of other sessions.
+    """Divide the documents of the tested sessions into two classes by the clicks of other sessions.
 
-    Both classes have half of the clicks that are expected.
+    Both classes have half of the expected clicks.
     """
     place, n = log.position - 1, log.n_pairs
     with held_warnings():

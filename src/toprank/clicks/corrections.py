@@ -1,33 +1,33 @@
-"""Clicks corrected for where documents stood: what each document is worth, in expectation.
+"""Click corrections: unbiased estimates of the relevance of documents from clicks.
 
-A click at position k has the chance α_k·R + β_k, R being what the document is worth: α is how much a user who looks
-reacts to it, β what is clicked whatever it is worth (trust in the position; below 0 where R is counted from what is
-clicked at the first position whatever it is worth, as the method ``trust`` does). Without trust β = 0 and α_k = θ_k,
-the propensity. So (c − β_k)/α_k is R in expectation, for every impression, and so are means of it:
+A click at position k has probability α_k·R + β_k, where R is the relevance of the document, α is how strongly clicks
+depend on relevance, and β is the probability of clicks that do not (trust in the position; negative if R is measured
+relative to such clicks at the first position, as the method ``trust`` does). Without trust, β = 0 and α_k = θ_k, the
+propensity. So (c − β_k)/α_k has expectation R for every impression, and so have means of it:
 
-| correction | of the impressions of a document |
+| correction | estimate from the impressions of a document |
 |---|---|
-| ``none`` | Σ c / n, the rate of clicks |
+| ``none`` | Σ c / n, the click rate |
 | ``ips`` | Σ c/θ_k / n, with θ = α + β |
 | ``affine`` | Σ (c − β_k)/α_k / n |
-| ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalized, which has less variance |
-| ``dr`` | R̂ + Σ (c − α_k R̂ − β_k) / max(Σ α_k, clip·N), N being the sessions of its query |
+| ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalized, with smaller variance |
+| ``dr`` | R̂ + Σ (c − α_k R̂ − β_k) / max(Σ α_k, clip·N), where N is the number of sessions of the query |
 
-A value (`ClickLog.rewards`) stands where c does: it comes after a click, and what it is in expectation depends on the
-document alone once that is clicked, wherever it stood. Without trust the expected value at position k is then α_k·V, V
-being what the document is worth to a user who looks, and everything above holds for V. With trust it is not a multiple
-of α_k·R + β_k that one number of the document tells; so β must be 0, or values come from clicks on what is worth
-something alone, which is ``ips``.
+Values (`ClickLog.rewards`) can replace c: a value follows a click, and given a click, its expectation depends only on
+the document. Without trust, the expected value at position k is α_k·V, where V is the value of the document to a user
+who examines it, and everything above holds for V. With trust it is not a multiple of α_k·R + β_k; so β must be 0, or
+clicks out of trust must have no value, which is ``ips``.
 
-Where sessions weigh by their age (`toprank.clicks.recency`), each c, n, α and N counts by the weight of its session.
+If sessions are weighted by age (`toprank.clicks.recency`), each c, n, α and N is multiplied by the weight of its
+session.
 
-`clip` is the least α_k to divide by: less variance, and a bias where it bites. Unless it is given, it is 0 where the
-propensities are, and 10/√(sessions of the log) where they are found from the log, which knows little of positions that
-are hardly looked at; and so it is for ``dr``. Off-policy estimates (`toprank.clicks.evaluation`) have 0 in both cases,
-except for ``dr``: a floor would hide how uncertain small propensities are. Of ``dr`` (Oosterhuis 2023) the bias is
-what is clipped times what R̂ is wrong by: it is right where R̂ is, or where nothing is clipped, but α and β must be right
-in either case. R̂ of a query is learned from the clicks on other queries (cross-fitting), so its errors have nothing to
-do with the clicks that it is corrected by.
+`clip` is the smallest α_k to divide by: it reduces variance and adds bias. Its default is 0 for given propensities, and
+10/√(sessions of the log) for propensities estimated from the log and for ``dr``, because a log has little information
+about rarely examined positions. Off-policy estimates (`toprank.clicks.evaluation`) use 0 in both cases, except for
+``dr``, because clipping hides the uncertainty of small propensities. The bias of ``dr`` (Oosterhuis 2023) is the
+clipped part times the error of R̂: it is unbiased if R̂ is correct or nothing is clipped, but α and β must be correct
+in either case. R̂ of a query is learned from the clicks on other queries (cross-fitting), so its errors are independent
+of the clicks that it corrects.
 """
 
 from __future__ import annotations
@@ -61,18 +61,19 @@ def resolve_curves(
     propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None,
     context: Context | None = None, like: PropensityCurves | None = None,
 ) -> PropensityCurves:  # fmt: skip
-    """α and β from whatever says them.
+    """Return α and β from any of the accepted forms of propensities.
 
     Args:
-        propensities: None or the name of a method (they are found from the log); what such a method gave; one
-            propensity for each position; α and β as two rows; or a fitted model with an examination of each position,
-            of which those that few impressions of each document have not bent are taken (`ClickModel.corrected`).
-        log: whose positions they must cover.
-        data: features, for the methods that learn from them.
-        ranker: what learns from them.
-        context: column of the log (or several, crossed) whose contexts have propensities of their own; what is given
-            is then one number for each position by context, as a mapping.
-        like: curves of a log that this one is a part of: those of contexts are drawn toward the whole as much.
+        propensities: None or the name of a method (estimated from the log); a result of such a method; one propensity
+            per position; two rows, α and β; or a fitted model with an examination per position, for which the
+            bias-corrected examinations are used (`ClickModel.bias_corrected`).
+        log: log whose positions must be covered.
+        data: features, for methods that learn from them.
+        ranker: ranker of these methods.
+        context: column of the log, or several crossed columns, whose contexts have separate propensities; given
+            propensities are then a mapping from contexts to one number per position.
+        like: curves of the log that this log is a part of; curves of contexts are shrunk toward the overall curve by
+            the same amount.
 
     >>> log = ClickLog.from_columns(["q", "q"], ["a", "b"], [1, 2], [0, 1])
     >>> resolve_curves([1, 0.5], log).slope.tolist()
@@ -119,7 +120,7 @@ def resolve_curves(
 
 
 def _slope_and_offset(rows: FloatArray, log: ClickLog) -> FloatArray:
-    """α and β of each position of a log."""
+    """Return α and β of each position of a log."""
     rows = rows if rows.ndim == 2 else np.stack([rows, np.zeros(len(rows))])
     if rows.shape[0] != 2 or rows.shape[1] < log.depth or (rows[0] < 0).any() or np.isinf(rows).any():
         raise DataError(
@@ -130,12 +131,12 @@ def _slope_and_offset(rows: FloatArray, log: ClickLog) -> FloatArray:
 
 
 def _curves_from_mapping(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> PropensityCurves:
-    """α and β that are given for each context."""
+    """Return the curves of a mapping from contexts."""
     if not isinstance(by_context, Mapping) or not by_context:
         raise DataError(
-            "With a context, propensities are given by context, as a mapping such as {'phone': [1, 0.4], 'desktop': "
-            "[1, 0.7]}; or as what tr.clicks.propensities gave with this context. Without them, they are estimated "
-            "from the log."
+            "With a context, propensities must be a mapping from contexts, such as {'phone': [1, 0.4], 'desktop': "
+            "[1, 0.7]}, or a result of tr.clicks.propensities with this context. Omit them to estimate them from the "
+            "log."
         )
     rows = [_slope_and_offset(_as_array(curve), log) for curve in by_context.values()]
     depth = min(pair.shape[1] for pair in rows)
@@ -146,11 +147,11 @@ def _curves_from_mapping(by_context: Any, columns: tuple[str, ...], log: ClickLo
 
 
 def _check_curves(curves: PropensityCurves, log: ClickLog, context: Context | None = None) -> PropensityCurves:
-    """The curves, where they are for what this log shows."""
+    """Return the curves after checking that they cover the log."""
     layout = curves.layout
     if context is not None and (layout is None or set(layout.columns) != set(columns_of(context))):
         known = "no context" if layout is None else f"the context {layout.called}"
-        raise DataError(f"The given propensities have {known}, and context={context!r} asks for another.")
+        raise DataError(f"The given propensities have {known}, but context={context!r} was requested.")
     if log.depth > curves.depth:
         raise DataError(f"The propensities are for {curves.depth} positions, but the log has {log.depth}.")
     check_known(curves, curves.cells(log))
@@ -165,19 +166,21 @@ def _check_curves(curves: PropensityCurves, log: ClickLog, context: Context | No
 
 
 def check_known(curves: PropensityCurves, shown: IntArray) -> None:
-    """Refuse curves that are 0 or unknown in all cells that were shown."""
+    """Reject curves that are 0 or unknown in all cells that were shown."""
     if not curves.usable[shown].any():
         raise UnidentifiedError(
-            "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=TELL
+            "The propensities of all positions that were shown are 0 or unknown, so clicks cannot be corrected.",
+            remedy=TELL,
         )
 
 
 def _examination(model: Any, log: ClickLog) -> FloatArray:
-    """The examinations of a position-based model: corrected where it was fitted, NaN where its log does not tell."""
+    """Return the examinations of a position-based model: bias-corrected if it was fitted, NaN if its log does not
+    identify them.
+    """
     if np.ndim(model.examination_) != 1:
         raise DataError(
-            f"{type(model).__name__} has an examination for each last click rather than for each position; give a PBM, "
-            "or propensities."
+            f"{type(model).__name__} has an examination per last click, not per position. Give a PBM, or propensities."
         )
     if not hasattr(model, "log_"):
         return np.asarray(model.examination_, dtype=np.float64)
@@ -189,7 +192,7 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
 
 
 def _default_clip(log: ClickLog) -> float:
-    """The least propensity to divide by where it, or what is learned of it, is as noisy as the log is short."""
+    """Return the default smallest propensity to divide by, for propensities or regressions estimated from the log."""
     return min(1.0, 10 / float(np.sqrt(max(effective_sample_size(log.session_weights), 1))))
 
 
@@ -204,13 +207,13 @@ def _as_array(propensities: Any) -> FloatArray:
 
 
 class Correction(NamedTuple):
-    """A correction by name, and the least propensity to divide by; None: the usual one."""
+    """A correction by name, and the smallest propensity to divide by; None for the default."""
 
     name: str
     clip: float | None = None
 
     def check(self) -> None:
-        """Refuse an unknown name and a bad least propensity."""
+        """Check the name and the smallest propensity."""
         if self.name not in CORRECTIONS:
             raise UnknownNameError("correction", self.name, CORRECTIONS)
         if self.clip is not None:
@@ -219,18 +222,18 @@ class Correction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CellSums:
-    """Impressions, added up for each pair of a query and document and each cell.
+    """Impressions, summed for each query–document pair and each cell.
 
     Attributes:
-        pair: number of the pair in the log.
+        pair: index of the pair in the log.
         row: row of the data, or -1.
-        query: number of the query in the log.
+        query: index of the query in the log.
         position: position, from 1.
-        context: number of the context; 0 without contexts.
+        context: index of the context; 0 without contexts.
         impressions: number of impressions.
         weight: sum of the weights of the sessions.
-        squared: sum of the squares of these weights.
-        rewards: for each reward, the weighted sum.
+        squared: sum of the squared weights.
+        rewards: weighted sum of each reward.
     """
 
     pair: IntArray
@@ -244,14 +247,14 @@ class CellSums:
     rewards: Mapping[str, FloatArray]
 
     def select(self, kept: npt.NDArray[np.bool_]) -> CellSums:
-        """Return some of the cells, by a mask."""
+        """Return the cells of a mask."""
         if kept.all():
             return self
         columns = {each.name: getattr(self, each.name)[kept] for each in fields(self) if each.name != "rewards"}
         return CellSums(**columns, rewards={name: of[kept] for name, of in self.rewards.items()})
 
     def scaled(self, by: FloatArray) -> CellSums:
-        """Return the sums if the sessions of each cell weigh so many times more."""
+        """Return the sums after multiplying the weights of the sessions of each cell by a factor."""
         if (by == 1).all():
             return self
         rewards = {name: of * by for name, of in self.rewards.items()}
@@ -270,18 +273,18 @@ class JoinedCells(NamedTuple):
 
 @dataclass(frozen=True)
 class Relevance:
-    """What the log says about each row of the data.
+    """Corrected relevance of each row of the data.
 
     Attributes:
         relevance: relevance of each row; NaN if unknown.
-        weight: for each cell, what a reward of 1 adds to the relevance of its row; 0 if the cell is left out.
-        shown: number of impressions of each row that count, by the weights of their sessions.
+        weight: for each cell, contribution of a reward of 1 to the relevance of its row; 0 if the cell is dropped.
+        shown: number of impressions of each row that are used, by the weights of their sessions.
         exposure: sum of α over these impressions.
         cells: the cells.
-        unknown: impressions of documents that the data do not have.
-        without_propensity: impressions at positions whose propensity is 0 or unknown.
-        clip: the least propensity that was divided by; 0 if no impression was.
-        clipped: impressions that were divided by it, since their own propensity is smaller.
+        unknown: number of impressions of documents that are not in the data.
+        without_propensity: number of impressions at positions whose propensity is 0 or unknown.
+        clip: smallest propensity used as a divisor; 0 if no propensity was clipped.
+        clipped: number of impressions whose propensity was raised to `clip`.
     """
 
     relevance: FloatArray
@@ -296,22 +299,24 @@ class Relevance:
 
     @property
     def impressions(self) -> int:
-        """Number of impressions that count."""
+        """Number of impressions used."""
         return int(self.cells.impressions[self.weight > 0].sum())
 
     @property
     def labels(self) -> FloatArray:
-        """Relevance as labels: -1 means "not judged" there, so -1 is moved by its last bit."""
+        """Relevance as labels. A label of -1 means "not judged", so a relevance of -1 is changed by one unit in the
+        last place.
+        """
         return np.where(self.relevance == -1, np.nextafter(-1.0, 0.0), self.relevance)
 
     def added(self, looks: FloatArray) -> FloatArray:
-        """Return what a reward in each cell adds to the sum over rows of relevance × looks."""
+        """Return the contribution of a reward in each cell to the sum over rows of relevance × looks."""
         return self.weight * looks[self.cells.row] * (self.cells.row >= 0)
 
     def effective_sample_size(self, looks: FloatArray) -> float:
         """Return the effective number of impressions in the sum over rows of relevance × looks."""
-        adds = np.abs(self.added(looks))  # with β below -α, a click adds less than nothing
-        # Not `@`: the threads of BLAS that a long product wakes then spin for a while.
+        adds = np.abs(self.added(looks))  # A contribution is negative if β < -α.
+        # Avoid `@`: a long product wakes the threads of BLAS, which then spin for a while.
         total = float((adds * self.cells.weight).sum())
         return total**2 / float((adds**2 * self.cells.squared).sum()) if total > 0 else 0.0
 
@@ -319,9 +324,9 @@ class Relevance:
 def correct(
     joined: JoinedCells, correction: Correction, curves: PropensityCurves | None, predicted: FloatArray | None
 ) -> Relevance:
-    """Return the corrected relevance of each row (in the order in which the data lie).
+    """Return the corrected relevance of each row, in the order of ``data.X``.
 
-    `predicted` is R̂ of ``dr``. With values as rewards, relevance is the value of a document to a user who examines it.
+    `predicted` is R̂ of ``dr``. If rewards are values, relevance is the value of a document to a user who examines it.
     """
     cells, n = joined.cells, joined.queries.n_documents
     known, name = cells.row >= 0, correction.name
@@ -329,10 +334,10 @@ def correct(
     usable = known
     if curves is not None and name != "none":
         chance = curves.slope + (curves.offset if name == "ips" else 0.0)
-        divides = (chance > 0) | (least > 0 and name != "dr")  # dr knows no more of an α of 0
+        divides = (chance > 0) | (least > 0 and name != "dr")  # dr learns nothing from clicks with α = 0.
         usable = known & (curves.known & divides)[joined.place]
     if not usable.any():
-        raise DataError("No impression of the log stood at a position with a known propensity above 0.")
+        raise DataError("No impression of the log is at a position with a known propensity above 0.")
     row, count, reward = cells.row[usable], cells.weight[usable], joined.reward[usable]
     shown = sums(row, count, n)
     exposure, floor, numerator = shown, np.zeros(len(row)), reward
@@ -346,7 +351,7 @@ def correct(
         else:
             numerator = reward - offset * count
             divisor = shown[row] * slope if name == "affine" else exposure[row]
-        if name == "dr":  # what is clipped is left to the regression
+        if name == "dr":  # The regression replaces the clipped part.
             assert predicted is not None
             numerator = numerator - slope * predicted[row] * count
             floor = least * joined.queries.broadcast(joined.sessions)[row]
@@ -357,7 +362,7 @@ def correct(
         relevance = np.where(asked, predicted + np.nan_to_num(relevance), np.nan)
     weight = np.zeros(len(known))
     weight[usable] = unit
-    raised = divisor < (1 - 1e-9) * floor  # sums of what is at the floor may end below it by rounding
+    raised = divisor < (1 - 1e-9) * floor  # Rounding may move sums slightly below the floor.
     clipped = int(cells.impressions[usable][raised].sum())
     unknown, lost = (int(cells.impressions[of].sum()) for of in (~known, known & ~usable))
     return Relevance(
@@ -367,18 +372,18 @@ def correct(
 
 
 def refuse_trust(curves: PropensityCurves, correction: Correction) -> None:
-    """Refuse values with trust in positions, except under ``ips``."""
+    """Reject values with trust in positions, except under ``ips``."""
     if correction.name not in ("none", "ips") and curves.has_offsets:
         raise DataError(
-            "Values cannot be corrected for trust in positions (β). Give propensities without it; or use 'ips', if a "
-            "click out of trust brings no value."
+            "Values cannot be corrected for trust in positions (β). Give propensities without β, or use 'ips' if "
+            "clicks out of trust have no value."
         )
 
 
 def rows_of(log: ClickLog, data: RankingData) -> IntArray:
-    """The row of each impression, in the order in which `data` lie; -1 where they do not have its document.
+    """Return the row of each impression in ``data.X``; -1 if its document is not in the data.
 
-    Documents of data without ids are called by their rows, as `simulate` does.
+    Documents of data without ids are identified by row number, as in `simulate`.
     """
     check_log(log)
     check_data("learning from clicks", data)
@@ -386,19 +391,19 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
 
 
 def sessions_of(log: ClickLog, data: RankingData) -> tuple[FloatArray, FloatArray]:
-    """Return how many sessions each query of the data has: the sum of their weights, and their number."""
+    """Return for each query of the data the sum of the weights of its sessions, and their number."""
     query, n = session_queries(log, data), data.n_queries
     known = query >= 0
     return sums(query[known], log.session_weights[known], n), sums(query[known], None, n)
 
 
 def session_queries(log: ClickLog, data: RankingData) -> IntArray:
-    """Return for each session the number of its query in the data, by ids; -1 if they do not have it."""
+    """Return the index in the data of the query of each session, matched by id; -1 if it is not in the data."""
     return data_queries(log, data)[log.session_query]
 
 
 def data_queries(log: ClickLog, data: RankingData) -> IntArray:
-    """Return for each query of the log its number in the data, by ids; -1 if they do not have it."""
+    """Return the index in the data of each query of the log, matched by id; -1 if it is not in the data."""
     number = {str(qid): query for query, qid in enumerate(data.qids.tolist())}
     return np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)
 
@@ -406,23 +411,23 @@ def data_queries(log: ClickLog, data: RankingData) -> IntArray:
 def preferences(
     log: ClickLog, data: RankingData, *, half_life: Span | None = None, window: Span | None = None
 ) -> RankingData:
-    """Every two documents of which one was clicked below the other, which was not: a query of two, labels 1 and 0.
+    """Return pairwise preferences: a clicked document is preferred to each unclicked one above it, as a query with
+    labels 1, 0.
 
-    The user has looked at what stands above a click, so such a pair says something whatever the positions are worth
-    (Joachims 2002); what stands below is left alone. Its weight is how often that happened. Any ranker takes them;
-    under `Logistic` or `Hinge` it is RankSVM's way to learn from clicks. Documents that the data do not have are left
-    out. Preferences never say that the order shown was right, so rankers trained on them alone turn lists around: they
-    belong beside other data.
+    The user has examined the documents above a click, so such a pair is informative whatever the propensities are
+    (Joachims 2002); documents below the click are ignored. The query weight is the number of occurrences. Any ranker
+    takes these data; `Logistic` or `Hinge` gives the Ranking SVM on clicks. Documents that are not in the data are
+    dropped. Preferences never confirm the order shown, so rankers trained on them alone reverse lists: combine them
+    with other data.
 
     Args:
         log: sessions.
         data: documents with features.
-        half_life: what happened counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``,
-            or seconds.
-        window: leave out sessions that are older than this.
+        half_life: age at which a session has half the weight of the newest: ``"14d"``, ``"36h"``, or seconds.
+        window: drop sessions older than this.
 
     Returns:
-        data whose queries are called ``query:preferred>other`` by row numbers of `data`.
+        data with query ids ``query:preferred>other``, in row numbers of `data`.
 
     >>> data = RankingData([[0.0], [1.0]], qid=["q", "q"], document_ids=["x", "y"])
     >>> log = ClickLog.from_columns(["q"] * 2, ["x", "y"], [1, 2], [0, 1])
@@ -435,7 +440,7 @@ def preferences(
     row = rows_of(log, data)
     place = log.sessions.positions_in_query
     better, worse, clicked = [], [], []
-    for up in range(1, int(place.max()) + 1):  # a click and the document so many places above it
+    for up in range(1, int(place.max()) + 1):  # pair each click with the document `up` places above it
         below = np.flatnonzero((place >= up) & log.clicks)
         below = below[~log.clicks[below - up] & (row[below] >= 0) & (row[below - up] >= 0)]
         better.append(row[below])
@@ -443,7 +448,7 @@ def preferences(
         clicked.append(below)
     pairs = np.stack([np.concatenate(better), np.concatenate(worse)], axis=1) if better else np.empty((0, 2), np.int64)
     if not len(pairs):
-        raise DataError("No document was clicked below one that was skipped: the log has no such preferences.")
+        raise DataError("No document was clicked below a skipped one, so the log contains no preferences.")
     pairs, number = np.unique(pairs, axis=0, return_inverse=True)
     counts = sums(number.reshape(-1), log.impression_weights[np.concatenate(clicked)], len(pairs))
     rows, query = pairs.reshape(-1), data.queries.document_query[pairs[:, 0]]

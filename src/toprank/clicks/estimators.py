@@ -1,4 +1,4 @@
-"""How likely a position is looked at, by any method: harvested, or learned together with what documents are worth."""
+"""Propensity estimation by any method: intervention harvesting, or a model fitted together with relevance."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, bootstrap_t_interval
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
-"""How often each method draws queries again by default: training again is expensive."""
-_TRUST_PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
+"""Default number of bootstrap resamples of each method; methods that train a ranker use fewer."""
+_TRUST_PRIOR = (0.01, 0.01)  # Prior of relevance under trust; a stronger one would shrink relevances toward each other.
 Mask = npt.NDArray[np.bool_]
 Estimator = Callable[[FloatArray, FloatArray | None], FittedPositions]
-"""From how often each query counts, and where to begin, to propensities."""
+"""A function of the weights of queries and the initial parameters that returns propensities."""
 
 
 class PropensityOptions(TypedDict, total=False):
-    """Keywords of `propensities`."""
+    """Keyword arguments of `propensities`."""
 
     n_resamples: int | None
     confidence: float
@@ -51,7 +51,7 @@ class PropensityOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class _EstimationSettings:
-    """Keywords of `propensities` that say how to estimate, with their defaults."""
+    """Options of the estimation, with their defaults."""
 
     n_resamples: int | None = None
     confidence: float = 0.95
@@ -61,7 +61,9 @@ class _EstimationSettings:
     max_iterations: int | None = None
 
     def limits(self, method: str) -> tuple[float, float, int]:
-        """Return the least ratio, the tolerance and the number of steps of a method that fits a model."""
+        """Return the smallest ratio, the tolerance and the maximum number of iterations of a method that
+        fits a model.
+        """
         check_number("clip", self.clip, above=0, most=1)
         tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if self.tolerance is None else self.tolerance
         check_number("tolerance", tolerance, above=0)
@@ -93,36 +95,37 @@ def propensities(
     context: Context | None = None,
     **options: Unpack[PropensityOptions],
 ) -> Propensities | ContextPropensities:
-    """How likely each position is looked at, relative to the first, with intervals over queries.
+    """Estimate the propensity of each position, relative to the first, with intervals over queries.
 
     Args:
         log: sessions.
-        method: ``all-pairs``, ``pivot``, ``chain``, ``randomization`` (from documents that stood at several positions,
-            see `harvested`); ``regression-em`` (the position-based model whose attractions a ranker learns);
-            ``dual`` (a ranker and propensities that correct each other); ``trust`` (P(click) = value × relevance +
-            offset).
-        data: features of the log's documents, by ids, for ``regression-em`` and ``dual``; with a ranker for ``trust``
-            too.
-        ranker: learns what documents are worth: any that takes a loss; its own loss is replaced.
-        context: column of the log, or several that are crossed, whose contexts have propensities of their own (of
-            methods that harvest them). One that is the same throughout each session, such as the device or a class of
-            query, has a curve for each, drawn toward that of the whole where data are few; one that varies within
-            sessions, such as the module or the column of a grid, has a number for each cell of context and position.
-        n_resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
-            for ``trust``, 20 where a ranker learns.
-        confidence: confidence level of the intervals.
-        seed: seed of the random draws.
-        clip: the least ratio of propensities that ``dual`` divides a click by, so that none counts more than 1/clip.
-        tolerance: where fits end; None: an impression gets no more likely than by 1e-7 (``trust``: 1e-9) in logarithms,
-            in ``dual`` no propensity moves by more than 1e-4 of itself.
-        max_iterations: and after so many steps in any case; None: 200 (``trust``: 5,000).
-        half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
-            seconds; None: for its age none counts less. Needs the column ``time``.
-        window: leave out sessions that are older than this.
+        method: ``all-pairs``, ``pivot``, ``chain`` or ``randomization`` (from documents shown at several positions, see
+            `harvested`); ``regression-em`` (position-based model whose attractions a ranker learns); ``dual`` (a ranker
+            and propensities that correct each other); ``trust`` (P(click) = slope × relevance + offset). Default:
+            ``all-pairs``.
+        data: features of the documents in the log, by ids, for ``regression-em`` and ``dual``; also for ``trust`` with
+            a ranker.
+        ranker: ranker that learns relevance; any ranker with a loss, which is replaced.
+        context: column of the log, or several crossed columns, whose contexts have separate propensities (for
+            methods that harvest). A context that is constant within sessions, such as the device or a class of queries,
+            has one curve per context, shrunk toward the overall curve if data are scarce; one that varies within
+            sessions, such as the module or the column of a grid, has one number per cell of context and position.
+        n_resamples: number of bootstrap resamples of queries for the intervals. Default: 200 for harvesting, 50 for
+            ``trust``, 20 if a ranker is trained.
+        confidence: confidence level of the intervals. Default: 0.95.
+        seed: seed of the random generator.
+        clip: smallest ratio of propensities that ``dual`` divides a click by, which limits its weight to 1/clip.
+            Default: 0.01.
+        tolerance: convergence tolerance. Default: log-likelihood per impression increases by less than 1e-7 (``trust``:
+            1e-9); for ``dual``, propensities change by less than 1e-4 relatively.
+        max_iterations: maximum number of iterations. Default: 200 (``trust``: 5,000).
+        half_life: age at which a session has half the weight of the newest: ``"14d"``, ``"36h"``, or seconds. Needs the
+            column ``time``. Default: all sessions have the same weight.
+        window: drop sessions older than this.
 
-    Positions that nothing joins to the first are not identified: NaN, but for methods that learn from features, which
-    then rest on the form of the ranker and warn (`UnidentifiedWarning`). They also warn if documents that stood at
-    several positions surely contradict them.
+    Positions that are not connected to the first are not identified: their propensity is NaN. Methods that learn from
+    features estimate them nevertheless, depending on the form of the ranker, and warn (`UnidentifiedWarning`). These
+    methods also warn if documents shown at several positions significantly contradict the propensities.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=50, seed=0)
@@ -145,7 +148,7 @@ def propensities(
         return replace(by_context(log, context, method, **draws), recency=recency)
     if method in HARVESTED:
         if data is not None or ranker is not None:
-            raise DataError(f"The method {method} uses no features; leave out data= and ranker=.")
+            raise DataError(f"The method {method} uses no features. Remove data= and ranker=.")
         return replace(harvested(log, method, **draws), recency=recency)
     check_whole("n_resamples", draws["n_resamples"], 2)
     check_number("confidence", settings.confidence, above=0, below=1)
@@ -156,7 +159,7 @@ def propensities(
 
 
 def point_estimate(log: ClickLog, method: str, data: RankingData | None = None, ranker: Any = None) -> Propensities:
-    """Return the propensities of a method that fits a model, without intervals (NaN)."""
+    """Return the propensities of a method that fits a model, with intervals of NaN."""
     if method not in METHODS:
         raise UnknownNameError("method of propensities", method, METHODS)
     fit = _Fit.of(log, method, data, ranker)
@@ -166,7 +169,7 @@ def point_estimate(log: ClickLog, method: str, data: RankingData | None = None, 
 
 
 class _Fit(NamedTuple):
-    """A log made ready for a method that fits a model."""
+    """A log prepared for a method that fits a model."""
 
     log: ClickLog
     method: str
@@ -187,7 +190,7 @@ class _Fit(NamedTuple):
         if method == "trust":
             learner = AttractionByFeatures(ranker, log, data) if ranker is not None or data is not None else None
             of_log = graph(log)
-            # Two documents tell a slope and an offset.
+            # Two documents identify a slope and an offset.
             return cls(log, method, _trust(log, learner, tolerance, max_iterations), of_log, of_log.joined(2))
         if method == "dual":
             estimate = _dual(log, data, ranker, clip, tolerance, max_iterations)
@@ -201,13 +204,13 @@ class _Fit(NamedTuple):
         best = self.estimate(np.ones(self.log.n_queries), None)
         if not best.converged:
             warn_user(
-                f"The fit of {self.method} had not converged when it ended; raise max_iterations, or the tolerance.",
+                f"The fit of {self.method} did not converge. Increase max_iterations or the tolerance.",
                 ConvergenceWarning,
             )
         return best
 
     def warn(self, best: FittedPositions, seed: int) -> None:
-        """Warn of positions that only the ranker identifies, and of documents that contradict the propensities."""
+        """Warn about positions that only the ranker identifies, and documents that contradict the propensities."""
         if self.method == "trust":
             return
         if not self.identified.all():
@@ -221,7 +224,7 @@ class _Fit(NamedTuple):
         log, n = self.log, len(np.unique(self.log.session_query))
         draws = [
             self.estimate(weights, best.at) for weights in bootstrap_weights(log, n_resamples, seed)
-        ]  # close to where they end
+        ]  # initialized at the solution
         unknown = np.where(self.identified | (best.offsets is None), 0.0, np.nan)
 
         def interval(value: FloatArray, drawn: list[FloatArray], ratios: bool = False) -> Interval[FloatArray]:
@@ -243,8 +246,10 @@ class _Fit(NamedTuple):
 
 
 def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
-    """Positions joined by feature vectors: documents that the ranker cannot tell apart are one document to it."""
-    assert data is not None  # the estimator has refused
+    """Return the graph of positions connected by feature vectors: equal feature vectors are one document to
+    the ranker.
+    """
+    assert data is not None  # The estimator has checked this.
     group = same_features(log, data)
     n = int(group.max()) + 1
     return graph(replace(log, pair=group[log.pair], pair_query=np.zeros(n, dtype=np.int64), document_ids=np.arange(n)))

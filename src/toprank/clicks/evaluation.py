@@ -173,9 +173,8 @@ class OffPolicyEstimate(Record):
         if any(self.never_shown.values()):
             value = "the prediction of the regression" if self.estimator == "dr" else "0, so the estimate is too low"
             words.append(f"Documents never shown at a position with a known propensity count as {value}.")
-        words += dropped_sentences(self.unknown, self.without_propensity) + clipping_sentences(
-            self.clip, self.clipped, self.estimator
-        )
+        words += dropped_sentences(self.unknown, self.without_propensity)
+        words += clipping_sentences(self.clip, self.clipped, self.estimator)
         return words + self.caveats + ([self.propensity_conflict] if self.propensity_conflict else [])
 
 
@@ -186,8 +185,7 @@ def dropped_sentences(unknown: int, without_propensity: int) -> list[str]:
         sentences.append(f"{unknown:,} impressions of documents that are not in the data were dropped.")
     if without_propensity:
         sentences.append(
-            f"{without_propensity:,} impressions stood at positions whose propensity is 0 or unknown; they were left "
-            f"out."
+            f"{without_propensity:,} impressions at positions whose propensity is 0 or unknown were dropped."
         )
     return sentences
 
@@ -251,10 +249,10 @@ def evaluate(
             the bias that this causes, and intervals include the uncertainty of the propensities. Given propensities are
             taken as exact.
         estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none`` for uncorrected clicks. Default: ``snips``.
-        context: column of the log, or several crossed columns, whose contexts have propensities of their own, as in
+        context: column of the log, or several crossed columns, whose contexts have separate propensities, as in
             `propensities`. The expected clicks at a rank are averaged over the contexts of the query. If contexts vary
             within sessions, ranks fill the cells of a session by position, then context.
-        clip: smallest propensity to divide by. Default: 0, except for ``dr``, where it is as in `train`. A larger value
+        clip: smallest propensity to divide by. Default: 0, except for ``dr``, which uses the default of `train`. A larger value
             hides the uncertainty of small propensities and makes intervals too short.
         regression: R̂ of ``dr``, as in `train`.
         confidence: confidence level of the intervals. Default: 0.95. Intervals use Student's t with the jackknife
@@ -343,7 +341,7 @@ class RankerEstimates:
 
     @property
     def estimates_propensities(self) -> bool:
-        """Whether propensities were estimated from the log, so that intervals include their uncertainty."""
+        """True if propensities were estimated from the log, so that intervals include their uncertainty."""
         return self.curves is not None and self.evidence.source.is_log
 
     @property

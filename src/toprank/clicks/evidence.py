@@ -59,7 +59,7 @@ class PropensitySource(NamedTuple):
 
     @property
     def is_log(self) -> bool:
-        """Whether propensities are estimated from the log."""
+        """True if propensities are estimated from the log."""
         return self.propensities is None or isinstance(self.propensities, str)
 
     @property
@@ -69,7 +69,7 @@ class PropensitySource(NamedTuple):
 
     @property
     def is_harvested(self) -> bool:
-        """Whether propensities are estimated by position with intervention harvesting."""
+        """True if propensities are estimated by position with intervention harvesting."""
         return self.is_log and self.context is None and self.method in HARVESTED
 
     @property
@@ -176,7 +176,7 @@ class Evidence:
 
     @property
     def asked(self) -> BoolArray:
-        """Whether each query of the data has sessions."""
+        """True if each query of the data has sessions."""
         return self.sessions > 0
 
     @cached_property
@@ -374,7 +374,7 @@ def bind(
         reward: reward to estimate: ``click``, ``value``, or both. Default: ``click``.
         sessions: selection of sessions. Default: all, with equal weights.
         propensities: given propensities, or the name of a method. Default: ``all-pairs``.
-        context: columns whose contexts have propensities of their own.
+        context: columns whose contexts have separate propensities.
         ranker: ranker of the methods that learn propensities from features. Default: a linear ranker.
         regression: R̂ of ``dr``: a number for each document, or a fitted ranker. Default: learned from other queries.
 

@@ -1,13 +1,14 @@
-"""Which of two rankers users prefer: one list of both, and clicks tell.
+"""Interleaving: compare two rankers by clicks on lists that contain documents of both.
 
-Team draft (Radlinski, Kurup & Joachims 2008): as two captains choose teams; a coin says who begins each round, then
-each ranker puts its best document that is not in the list yet there. A click is a vote for the team of its document.
+Team draft (Radlinski, Kurup & Joachims 2008): in each round a coin decides which ranker picks first; each ranker then
+adds its best document that is not in the list yet. A click is a vote for the ranker that contributed the document.
 
-Probabilistic (Hofmann, Whiteson & de Rijke 2011): for each place a coin says which ranker draws, with chances that fall
-as 1/rank³ among its documents that are left. A click is shared between the rankers by how likely each is to have drawn
-its document, whoever did: no coin is left in the outcome, so fewer clicks are needed. The shares less each other have
-mean 0 where users click whatever stands there, but no symmetry: few clicks may speak loudly for one ranker, and many
-softly for the other. So shares are added up and tested, and not which ranker they favor.
+Probabilistic (Hofmann, Whiteson & de Rijke 2011): for each rank a coin decides which ranker draws a document, with
+probabilities proportional to 1/rank³ among its remaining documents. A click is credited to both rankers by the
+probability that each would have drawn the document, which removes the randomness of the coins, so fewer clicks are
+needed. If clicks do not depend on the documents, the difference in credit has mean 0, but it is not symmetric: few
+clicks may strongly favor one ranker, and many clicks slightly favor the other. The test therefore uses the sum of the
+credit, not the number of lists won.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from toprank.significance import Interval, effective_sample_size, leave_one_out_
 from toprank.significance.resampling import jackknife_variance, mean_interval
 
 METHODS = ("team-draft", "probabilistic")
-_RANK_EXPONENT = 3.0  # chances fall as 1/rank³
+_RANK_EXPONENT = 3.0  # Draws have probability proportional to 1/rank³.
 
 
 def interleave(
@@ -47,20 +48,20 @@ def interleave(
     seed: int = 0,
     order: Order | None = None,
 ) -> ClickLog:
-    """Lists of two rankers for queries drawn at random, without clicks: what to show.
+    """Create interleaved lists of two rankers for randomly drawn queries, without clicks.
 
     Args:
         a: scores of the first ranker for the documents of `data`.
-        b: likewise, of the second ranker.
+        b: scores of the second ranker.
         data: queries.
-        sessions: number of lists.
-        k: documents of a list.
-        method: ``team-draft`` or ``probabilistic``.
-        seed: seed of everything drawn.
-        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
+        sessions: number of lists. Default: 1000.
+        k: number of documents per list. Default: 10.
+        method: ``team-draft`` or ``probabilistic``. Default: ``team-draft``.
+        seed: seed of the random generator.
+        order: order of the scores, if grouping moved rows of the data; see `RankingData.aligned`.
 
     Returns:
-        a log whose column ``team`` says who put each document there, ``a`` or ``b``.
+        a log whose column ``team`` contains the ranker that contributed each document, ``a`` or ``b``.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=5, seed=0)
@@ -89,7 +90,8 @@ def interleave(
 
 
 def team_draft(a: Sequence[int], b: Sequence[int], k: int, coin: Callable[[], int]) -> dict[int, int]:
-    """The documents of one list with their teams, from two rankings of the same documents, best first; team 0 is a's.
+    """Return the documents of one list with their teams, from two rankings of the same documents, best first; team 0 is
+    a.
 
     >>> team_draft([1, 2, 3], [1, 3, 2], 3, coin=lambda: 1)  # b begins both rounds
     {1: 1, 2: 0, 3: 1}
@@ -127,21 +129,22 @@ def _probabilistic_list(a: IntArray, b: IntArray, k: int, rng: np.random.Generat
 
 @dataclass(frozen=True, repr=False)
 class Interleaving(Record):
-    """What clicks on interleaved lists say about two rankers.
+    """Comparison of two rankers by clicks on interleaved lists.
 
     Attributes:
-        wins: lists whose clicks favor a.
-        losses: lists whose clicks favor b.
-        ties: lists with clicks that favor neither.
-        unclicked: lists without clicks.
-        share: of wins among lists with a winner; for ``probabilistic`` a's share of the clicks. NaN where none is.
-        interval: of the share, over queries. Of ``team-draft`` Clopper and Pearson's, exact where every list is of
-            another query; lists of one query count as many as they tell (Korn and Graubard 1998). Of
-            ``probabilistic``, whose shares are no counts, Student's t with the jackknife's standard error.
-        p: of the randomization test of "no difference", over queries: lists of one query are no independent witnesses,
-            and one query says nothing of others. What is tested is wins less losses, for ``probabilistic`` the credit.
-        credit: mean over lists of a's clicks less b's.
-        method: how the lists were made.
+        wins: number of lists whose clicks favor a.
+        losses: number of lists whose clicks favor b.
+        ties: number of lists with clicks that favor neither.
+        unclicked: number of lists without clicks.
+        share: fraction of wins among lists with a winner; for ``probabilistic``, a's share of the clicks. NaN if there
+            are none.
+        interval: interval of the share over queries. For ``team-draft`` the Clopper–Pearson interval, exact if all
+            lists are of different queries, with the effective sample size of Korn and Graubard (1998) otherwise. For
+            ``probabilistic`` a t interval with the jackknife standard error.
+        p: p-value of the randomization test of no difference, over queries, because lists of one query are not
+            independent. The statistic is wins minus losses, or the credit for ``probabilistic``.
+        credit: mean over lists of a's clicks minus b's clicks.
+        method: how the lists were interleaved.
         names: names of both rankers.
         confidence: confidence level of the interval.
     """
@@ -160,11 +163,11 @@ class Interleaving(Record):
 
     @property
     def summary(self) -> str:
-        """Whom users prefer, where that is proven."""
+        """The ranker that users prefer, if significant."""
         if self.wins + self.losses == 0:
             return "No list had a winner."
         better = self.names[0] if self.share > 0.5 else self.names[1]
-        words = f"Users prefer {better}" if self.p < 1 - self.confidence else "No preference is proven"
+        words = f"Users prefer {better}" if self.p < 1 - self.confidence else "No significant preference"
         return f"{words} (p = {self.p:.2g}, {self.method})."
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,10 +198,10 @@ class Interleaving(Record):
             ("lists won by " + a, "by " + b, "tied", "unclicked", *ends),
             [(f"{self.wins:,}", f"{self.losses:,}", f"{self.ties:,}", f"{self.unclicked:,}", *share)], names=0,
         )  # fmt: skip
-        if self.method == "probabilistic":  # lists won would tell another tale than shares do
+        if self.method == "probabilistic":  # The number of lists won may contradict the shares.
             lists, clicked = (f"{n:,}" for n in (decided + self.ties + self.unclicked, decided + self.ties))
             table = Table(
-                ("lists", "clicked", "credit a list", *ends), [(lists, clicked, f"{self.credit:+.4f}", *share)], 0
+                ("lists", "clicked", "credit per list", *ends), [(lists, clicked, f"{self.credit:+.4f}", *share)], 0
             )
         return [self.summary, table]
 
@@ -213,16 +216,16 @@ def analyze_interleaving(
     confidence: float = 0.95,
     order: Order | None = None,
 ) -> Interleaving:
-    """Say which ranker the clicks on interleaved lists favor.
+    """Compare two rankers by the clicks on interleaved lists.
 
     Args:
-        log: with a column ``team`` of two values for ``team-draft``.
-        a: for ``probabilistic``, scores of the first ranker for the documents of `data`.
-        b: likewise, of the second ranker.
-        data: whose documents were shown, for ``probabilistic``.
-        method: how the lists were made.
-        confidence: confidence level of the interval; the test is at 1 less it.
-        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
+        log: log of the lists; for ``team-draft`` with a column ``team`` of two values.
+        a: scores of the first ranker for the documents of `data`, for ``probabilistic``.
+        b: scores of the second ranker.
+        data: documents that were shown, for ``probabilistic``.
+        method: how the lists were interleaved. Default: ``team-draft``.
+        confidence: confidence level of the interval; the significance level of the test is 1 minus it. Default: 0.95.
+        order: order of the scores, if grouping moved rows of the data; see `RankingData.aligned`.
 
     >>> team = ["new", "old", "new", "old"]
     >>> log = ClickLog.from_columns(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=team)
@@ -238,7 +241,7 @@ def analyze_interleaving(
     )
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
     clicks = log.session_clicks
-    won, lost = credit > 1e-12, credit < -1e-12  # shares of chances that cancel leave some rounding
+    won, lost = credit > 1e-12, credit < -1e-12  # Credits that cancel leave rounding errors.
     for_a, for_b = won * 1.0, lost * 1.0
     if method == "probabilistic" and (won | lost).any():
         for_a, for_b = (clicks + credit) / 2, (clicks - credit) / 2
@@ -261,11 +264,11 @@ def preference(
     confidence: float = 0.95,
     method: str = "team-draft",
 ) -> Interleaving:
-    """Say what counts of lists mean: how many lists of each query (or group of queries) a won, and how many b.
+    """Return the comparison from counts: for each query (or group of queries), the number of lists won by a and by b.
 
     >>> preferred = preference(np.array([1.0] * 9 + [0.0] * 3), np.array([0.0] * 9 + [1.0] * 3), 5, 100, ("new", "old"))
     >>> round(preferred.p, 3), [round(end, 3) for end in preferred.interval], preferred.summary
-    (0.146, [0.428, 0.945], 'No preference is proven (p = 0.15, team-draft).')
+    (0.146, [0.428, 0.945], 'No significant preference (p = 0.15, team-draft).')
     """
     wins, losses = float(for_a.sum()), float(for_b.sum())
     interval, p = Interval(np.nan, np.nan, np.nan, confidence, 0, "no list had a winner", "share"), 1.0
@@ -290,9 +293,9 @@ def preference(
 
 
 def _share_of_credit(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:
-    """The jackknife's, within 0 and 1; of one query anything is possible."""
+    """Return the jackknife interval of the share, within 0 and 1; unbounded for a single query."""
     interval = mean_interval(part / whole, whole, confidence, "share")
-    share = float(part.sum() / whole.sum())  # of all, 1 without rounding
+    share = float(part.sum() / whole.sum())  # exactly 1 if one ranker has all the credit
     return replace(interval, value=share, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
 
 
@@ -327,27 +330,27 @@ def _check_method(method: str) -> None:
 
 
 def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
-    """The two teams, and of each impression 1 where it is of the first, -1 of the second."""
+    """Return the names of the two teams, and for each impression 1 for the first team and -1 for the second."""
     if "team" not in log.columns:
         raise DataError(
-            "Team draft needs to know which ranker contributed each document: the log needs a column 'team', as a "
-            "service that interleaves writes it."
+            "The log has no column 'team'. Team draft needs the ranker that contributed each document, which a service "
+            "with interleaving logs."
         )
     names, team = np.unique(log.columns["team"], return_inverse=True)
     if len(names) != 2:
-        raise DataError(f"The column 'team' has {len(names)} different values, but two rankers are compared.")
+        raise DataError(f"The column 'team' has {len(names)} different values, but it must have two.")
     return (str(names[0]), str(names[1])), np.where(team == 0, 1.0, -1.0)
 
 
 def _credit_by_probability(
     log: ClickLog, a: Any, b: Any, data: RankingData | None, score_order: Order | None
 ) -> FloatArray:
-    """Return for each impression P(a drew it) - P(b drew it), given what stood above."""
+    """Return for each impression P(a drew it) - P(b drew it), given the documents above it."""
     if a is None or b is None or data is None:
-        raise DataError("Probabilistic interleaving credits clicks by both rankings: give a=, b= and data=.")
+        raise DataError("Probabilistic interleaving credits clicks by both rankings. Give a=, b= and data=.")
     row = rows_of(log, data)
     if (row < 0).any():
-        raise DataError(f"{int((row < 0).sum()):,} impressions are of documents that the data do not have.")
+        raise DataError(f"{int((row < 0).sum()):,} impressions are of documents that are not in the data.")
     chance = np.empty((2, len(row)))
     for side, scores in enumerate((a, b)):
         order = ranking(np.asarray(data.aligned(scores, score_order), dtype=np.float64), data.queries).order

@@ -1,6 +1,6 @@
 """Launch reports: estimate from a log how a new ranker compares with the current one.
 
-Both rankers are evaluated on the same clicks, so the interval is that of their paired difference. `LaunchReport`
+Both rankers are evaluated on the same clicks, so the interval is for their paired difference. `LaunchReport`
 applies the decision rule.
 
 The estimand is the mean difference over sessions in the population of queries that the log was sampled from, not over a
@@ -133,7 +133,7 @@ def launch_report(
         propensities: as in `evaluate`. Default: estimated from the log; the difference is then corrected for the bias
             that this causes, and its interval includes the uncertainty of the propensities.
         k: depth of the metric. Default: 10, or the depth of the log if that is smaller.
-        context: column of the log whose contexts have propensities of their own, as in `evaluate`.
+        context: column of the log whose contexts have separate propensities, as in `evaluate`.
         clip: smallest propensity to divide by, as in `evaluate`.
         max_unseen_value: maximum value of a document that was never shown to a user who examines it. Default: 1 for
             clicks; for values, the largest estimated value of a document in the log.
@@ -272,7 +272,7 @@ class _Question:
 
 
 def _in_cells(layout: ContextCells | None) -> bool:
-    """Whether positions restart in each context, so that the reading order is unknown."""
+    """True if positions restart in each context, so that the reading order is unknown."""
     return layout is not None and layout.varies
 
 
@@ -452,7 +452,7 @@ def _file_bytes(ranker: Any) -> int | None:
         path = Path(folder) / "model.toprank"
         try:
             ranker.save(path)
-        except DataError:  # A model of another library, which has a file of its own.
+        except DataError:  # A model of another library, which has another file format.
             return None
         return path.stat().st_size
 

@@ -166,7 +166,7 @@ class LaunchReport(Record):
 
     @property
     def _blocked(self) -> bool:
-        """Whether a caveat blocks the decision. Identical lists need no decision, so nothing blocks it then."""
+        """True if a caveat blocks the decision. Identical lists need no decision, so nothing blocks it then."""
         return bool(self.blocking) and self.ranking_changes.changed > 0
 
     @property

@@ -1,4 +1,4 @@
-"""Click models on sessions they have not seen, beside the rates of clicks that they must beat."""
+"""Comparison of click models on held-out sessions, with click rates as baselines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from toprank.errors import DataError, UnknownNameError, held_warnings
 from toprank.significance import Interval, bootstrap_t_interval, effective_sample_size
 from toprank.significance.resampling import mean_interval
 
-RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
+RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # Baselines of every comparison.
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
 MODELS: dict[str, type[ClickModel]] = {kind.__name__: kind for kind in _ALL}
 Models = Mapping[str, ClickModel] | Sequence[ClickModel]
 
 
 def model_named(name: str) -> type[ClickModel]:
-    """A click model by its name, in any case.
+    """Return a click model class by its name, case-insensitively.
 
     >>> model_named("pbm").__name__
     'PBM'
@@ -44,21 +44,22 @@ def model_named(name: str) -> type[ClickModel]:
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Record):
-    """What models say of sessions that they were not fitted to; sessions count by their weights.
+    """Held-out likelihood of click models; sessions are weighted by their weights.
 
     Attributes:
-        names: names of the models, the likeliest first.
-        log_likelihoods: the mean over sessions of log P(the clicks), natural.
-        perplexities: the mean over ranks, as `Perplexity` has it.
-        by_rank: of each model, the perplexity of each rank.
-        gains: log-likelihood less that of the best rate.
-        intervals: of the gains, by drawing queries again; NaN for models that hold what happened for impossible.
-        best_rate: the name of the rate that all are compared with.
+        names: names of the models, by decreasing likelihood.
+        log_likelihoods: mean over sessions of log P(clicks), natural logarithm.
+        perplexities: mean perplexity over ranks, as in `Perplexity`.
+        by_rank: perplexity of each rank, for each model.
+        gains: log-likelihood minus the log-likelihood of the best baseline.
+        intervals: bootstrap intervals of the gains over queries; NaN for models that assign probability 0 to observed
+            clicks.
+        best_rate: name of the best baseline.
         sessions: number of held-out sessions, and of their queries.
-        models: fitted to the other sessions, by name.
+        models: the models by name, fitted to the other sessions.
         confidence: confidence level of the intervals.
-        likely: of each model, the log-likelihood of each held-out session.
-        held_out: these sessions.
+        likely: log-likelihood of each held-out session, for each model.
+        held_out: the held-out sessions.
     """
 
     names: tuple[str, ...]
@@ -75,7 +76,7 @@ class ComparedModels(Record):
     held_out: ClickLog | None = field(default=None, repr=False)
 
     def gain(self, one: str, other: str) -> Interval:
-        """By how much one model is likelier than another, a session, with an interval over queries."""
+        """Return the difference in log-likelihood per session of two models, with an interval over queries."""
         return pooled_gain([self], one, other)
 
     def _columns(self) -> dict[str, Sequence[Any]]:
@@ -84,7 +85,7 @@ class ComparedModels(Record):
         return {"model": list(self.names), **{name: values.tolist() for name, values in numbers.items()}}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as values that JSON can hold; a number that is not finite is None."""
+        """Return the comparison as values that JSON can hold; numbers that are not finite are None."""
         return {
             "summary": self.summary,
             "held_out_sessions": self.sessions[0],
@@ -93,7 +94,7 @@ class ComparedModels(Record):
         }
 
     def table(self) -> Table:
-        """One row for each model, in words."""
+        """Return one row per model."""
         low, high = self.intervals
         rows = []
         for place, name in enumerate(self.names):
@@ -107,19 +108,19 @@ class ComparedModels(Record):
 
     @property
     def summary(self) -> str:
-        """What the models were judged by, and how to read the numbers."""
+        """The held-out sessions and the meaning of the columns."""
         words = (
-            f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted on. "
-            "Log-likelihood: of a session, natural, higher is better; perplexity: 1 is perfect, 2 a coin."
+            f"{self.sessions[0]:,} held-out sessions of {self.sessions[1]:,} queries. Log-likelihood is per session, "
+            "in nats; higher is better. Perplexity is 1 for a perfect model, 2 for a coin toss."
         )
         if np.isfinite(self.log_likelihoods).all():
             return words
-        return f"{words} A log-likelihood of -inf: something happened that the model says is impossible."
+        return f"{words} A log-likelihood of -inf means that the model assigns probability 0 to observed clicks."
 
     def plot(self, named: bool = True) -> Picture:
-        """Perplexity by rank, a curve for each model whose perplexity is finite at every rank."""
+        """Draw the perplexity by rank of each model with finite perplexities."""
         if not self.finite:
-            raise DataError("There is nothing to draw: no model has a finite perplexity at every rank.")
+            raise DataError("No model has a finite perplexity at every rank, so there is nothing to draw.")
         lines = [
             Line(name, tuple(k + 1.0 for k in range(len(values))), tuple(values.tolist()), style)
             for style, (name, values) in enumerate(self.finite.items())
@@ -128,7 +129,7 @@ class ComparedModels(Record):
 
     @property
     def finite(self) -> dict[str, FloatArray]:
-        """The perplexity of each rank, of the models for which it is finite everywhere."""
+        """Perplexity by rank of the models for which all are finite."""
         of_models = zip(self.names, self.by_rank, strict=True)
         return {name: values for name, values in of_models if np.isfinite(values).all()}
 
@@ -137,9 +138,9 @@ class ComparedModels(Record):
 
 
 def pooled_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interval:
-    """By how much one model is likelier than another on the held-out sessions of several parts of a log.
+    """Return the difference in held-out log-likelihood of two models, pooled over several parts of a log.
 
-    In each part both are fitted to its own sessions; a query with sessions in several parts is one witness.
+    In each part, both models are fitted to its own sessions. A query with sessions in several parts is one unit.
     """
     each, queries, counts, n = [], [], [], 0
     for part in parts:
@@ -154,7 +155,7 @@ def pooled_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interv
     differences, query, count = np.concatenate(each), np.concatenate(queries), np.concatenate(counts)
     confidence = parts[0].confidence
     if not np.isfinite(differences).all():
-        return Interval(np.nan, -np.inf, np.inf, confidence, 0, "one says that what happened is impossible", "gain")
+        return Interval(np.nan, -np.inf, np.inf, confidence, 0, "a model assigns probability 0 to clicks", "gain")
     sessions = sums(query, count, n)
     has_sessions = sessions > 0
     means = sums(query, count * differences, n)[has_sessions] / sessions[has_sessions]
@@ -171,16 +172,16 @@ def compare_models(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> ComparedModels:
-    """Fit models to most sessions, and ask them how likely the clicks of the others are.
+    """Fit click models to a part of the sessions and compare their likelihood on the held-out ones.
 
     Args:
-        log: sessions; a share of them, drawn at random, is held out.
-        models: to fit, by name or in a list; they are copied. The rates of clicks are always among them.
+        log: sessions; a random part of them is held out.
+        models: models to fit, as a list or a mapping from names; they are copied. The click rates are always included.
         data: features, for models whose attraction is a ranker.
-        holdout: the share of the sessions that are held out.
-        n_resamples: how often queries are drawn again for the intervals of the gains over the best rate.
-        confidence: confidence level of the intervals.
-        seed: seed of all random draws.
+        holdout: fraction of the sessions to hold out. Default: 0.2.
+        n_resamples: number of bootstrap resamples of queries for the intervals of the gains. Default: 1000.
+        confidence: confidence level of the intervals. Default: 0.95.
+        seed: seed of the random generator.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -196,12 +197,12 @@ def compare_models(
     count = round(holdout * log.n_sessions)
     if not 0 < count < log.n_sessions:
         raise DataError(
-            f"Of {log.n_sessions} sessions a share of {holdout:g} leaves nothing to {'test' if count == 0 else 'fit'}."
+            f"A holdout of {holdout:g} of {log.n_sessions} sessions leaves none to {'test' if count == 0 else 'fit'}."
         )
     aside = np.zeros(log.n_sessions, dtype=bool)
     aside[rng.permutation(log.n_sessions)[:count]] = True
     old, new = log.select(~aside), log.select(aside)
-    with held_warnings(UnidentifiedWarning):  # the held-out likelihood does not depend on what is unidentified
+    with held_warnings(UnidentifiedWarning):  # Unidentified parameters do not affect the held-out likelihood.
         for model in named.values():
             model.fit(old, data if model.attraction is not None else None)
     likely = {name: model.session_log_likelihoods(new) for name, model in named.items()}
@@ -232,7 +233,7 @@ def _named_models(models: Models) -> dict[str, ClickModel]:
     for model in () if isinstance(models, Mapping) else models:
         name = type(model).__name__
         if name in named:
-            raise DataError(f"Two models are called {name}; give them names: {{'{name} with …': model, …}}.")
+            raise DataError(f"Two models are called {name}. Give them names: {{'{name} with …': model, …}}.")
         named[name] = model
     for model in named.values():
         if not isinstance(model, ClickModel):
@@ -240,14 +241,14 @@ def _named_models(models: Models) -> dict[str, ClickModel]:
     kinds = {type(model) for model in named.values()}
     rates = {kind.__name__: kind() for kind in RATES if kind not in kinds}
     if taken := rates.keys() & named.keys():
-        raise DataError(f"'{min(taken)}' is the name of a click rate, which is always compared; rename the model.")
+        raise DataError(f"'{min(taken)}' is the name of a click rate, which is always included. Rename the model.")
     return {name: copy.copy(model) for name, model in named.items()} | rates
 
 
 def _gains(
     differences: Sequence[FloatArray], log: ClickLog, n_resamples: int, confidence: float, seed: int
 ) -> Interval[FloatArray]:
-    """The mean differences of sessions, with intervals by drawing queries with all their sessions."""
+    """Return the mean differences of sessions, with bootstrap intervals over queries."""
     n, count = log.n_queries, log.session_weights
     size = sums(log.session_query, count, n)
     possible = [
@@ -258,5 +259,5 @@ def _gains(
         np.array([weights @ total for total in totals]) / (weights @ size)
         for weights in bootstrap_weights(log, n_resamples, seed)
     ]
-    n_equal = effective_sample_size(size)  # a few popular queries are few
+    n_equal = effective_sample_size(size)  # a few popular queries have a small effective sample size
     return bootstrap_t_interval(totals.sum(axis=1) / size.sum(), draws, n_equal, confidence)

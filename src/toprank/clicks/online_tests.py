@@ -1,8 +1,8 @@
-"""A release to some users: two numbers and a sentence that hold whenever you look.
+"""Analysis of online tests: the difference of two models with an always-valid interval, and the check of the
+allocation.
 
-The difference of what two models bring to a unit (who has a key, of a split; a query, of interleaved lists), with an
-interval that holds at all looks at once (`toprank.significance.sequential`); and whether units were dealt out as they
-were to be, without which the difference says nothing.
+The difference is per unit (a key of a split, or a query of interleaved lists), and its interval holds at all looks
+together (`toprank.significance.sequential`). The difference is meaningless if units were not allocated as planned.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from toprank.significance import (
 )
 from toprank.significance.resampling import jackknife_variance
 
-_MISMATCH_LEVEL = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
-_SHARE_TOLERANCE = 1e-9  # of the sum of planned shares
-_UNNAMED_ARM = "the other arm"  # the log has the names of arms with sessions only
-_MIN_UNITS = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
+_MISMATCH_LEVEL = 0.01  # Significance level of the test for sample ratio mismatch.
+_SHARE_TOLERANCE = 1e-9  # Tolerance of the sum of planned shares.
+_UNNAMED_ARM = "the other arm"  # The log contains only the names of arms with sessions.
+_MIN_UNITS = 30  # Minimum number of units per arm; means over fewer are not normal enough.
 
 
 @dataclass(frozen=True, repr=False)
 class OnlineTestResult(Record):
-    """What two models bring to users, and whether users were dealt out as planned.
+    """Difference of two models in an online test, and the check of the allocation.
 
     Attributes:
-        names: the new model and the current one.
+        names: the new and the current model.
         metric: ``click`` or ``value``.
-        unit: what the difference is per: ``key``, or ``list`` where lists were interleaved.
-        means: what each model brings per unit.
-        interval: interval of the difference, new less current; it holds at all looks at once.
-        units: number of units of each model; of interleaved lists, how many each model began.
-        shares: the planned shares of the units.
-        srm_p: p of the units under the shares, at all looks at once.
-        in_both_arms: units that were in several arms; they are left out.
-        dropped: sessions of no arm, or of a plan that is no longer, in words and how often.
-        caveats: sentences on what the difference is of.
+        unit: unit of the difference: ``key``, or ``list`` for interleaved lists.
+        means: mean per unit of each model.
+        interval: interval of the difference, new minus current, valid at all looks together.
+        units: number of units of each model; for interleaved lists, the number of lists that each model began.
+        shares: planned shares of the units.
+        srm_p: p-value of the test for sample ratio mismatch, valid at all looks together.
+        in_both_arms: number of units with sessions in both arms, which are dropped.
+        dropped: number of sessions dropped, by reason.
+        caveats: sentences about the interpretation of the difference.
     """
 
     names: tuple[str, str]
@@ -68,36 +68,35 @@ class OnlineTestResult(Record):
 
     @property
     def has_sample_ratio_mismatch(self) -> bool:
-        """Whether units were not dealt out as planned."""
+        """True if units were not allocated as planned."""
         return self.srm_p < _MISMATCH_LEVEL or self.in_both_arms > _MISMATCH_LEVEL * sum(self.units)
 
     @property
     def difference(self) -> float:
-        """New less current, per unit."""
+        """New minus current, per unit."""
         return self.interval.value
 
     @property
     def summary(self) -> str:
-        """One sentence: whether the new model brings more, and if not, why that cannot be said."""
+        """One sentence: whether the new model is better, or why this is undecided."""
         new, current = self.names
         if self.srm_p < _MISMATCH_LEVEL:
             what = "began" if self.unit == "list" else "have"
             return (
-                f"The assignment is broken, so the difference says nothing: {new} and {current} {what} "
+                f"Sample ratio mismatch, so the difference is not valid: {new} and {current} {what} "
                 f"{self.units[0]:,} and {self.units[1]:,} {self._units}, planned as {self.shares[0]:.1%} and "
                 f"{self.shares[1]:.1%} (p = {self.srm_p:.2g})."
             )
         if self.has_sample_ratio_mismatch:
             return (
-                "The assignment is broken, so the difference says nothing: "
-                f"{self.in_both_arms:,} keys were in both arms."
+                f"Sample ratio mismatch, so the difference is not valid: {self.in_both_arms:,} keys were in both arms."
             )
         low, high = self.interval
         if not np.isfinite(low):
-            return f"It is too early to say anything: each side needs at least {_MIN_UNITS} {self._units}."
+            return f"There are too few data: each arm needs at least {_MIN_UNITS} {self._units}."
         if low > 0 or high < 0:
-            return f"{new} brings {self._difference} {'more' if low > 0 else 'less'} than {current}, proven."
-        return f"No difference between {new} and {current} is proven so far."
+            return f"{new} brings {self._difference} {'more' if low > 0 else 'less'} than {current} (significant)."
+        return f"The difference between {new} and {current} is not significant so far."
 
     @property
     def _units(self) -> str:
@@ -106,10 +105,10 @@ class OnlineTestResult(Record):
     @property
     def _difference(self) -> str:
         what = "clicks" if self.metric == "click" else "of value"
-        return f"{abs(self.difference):.4g} {what} a {self.unit}"
+        return f"{abs(self.difference):.4g} {what} per {self.unit}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; an end that is not known is None."""
+        """Return the result as values that JSON can hold; unknown interval bounds are None."""
         return {
             "summary": self.summary, "names": list(self.names), "metric": self.metric, "unit": self.unit,
             "means": json_numbers(list(self.means)), "difference": self.interval.to_dict(),
@@ -138,11 +137,11 @@ class OnlineTestResult(Record):
         difference = "not known" if np.isnan(self.difference) else f"{self.difference:+.4f}"
         sentence = f"Difference per {self.unit}: {difference}, {ends} at {percent(self.interval.confidence)}"
         left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.dropped.items()]
-        table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
+        table = Table(("model", head, "planned", f"{what} per {self.unit}"), rows, names=1)
         return [
             self.summary,
             table,
-            f"{sentence}, whenever you look. Sample ratio: p = {self.srm_p:.2g}.",
+            f"{sentence}, valid at any time. Sample ratio: p = {self.srm_p:.2g}.",
             *self.caveats,
             *left,
         ]
@@ -151,14 +150,14 @@ class OnlineTestResult(Record):
 def ab_test(
     log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95
 ) -> OnlineTestResult:
-    """Compare the arms of a split: what they bring to each key, all its sessions together.
+    """Compare the arms of an A/B test by the total reward of each key over its sessions.
 
     Args:
-        log: with columns ``arm``, ``share`` and ``user``, as a service with a split writes them.
-        metric: ``click`` or ``value``.
-        arms: the new and the current one; None: of two, the one with the larger share is the current one. An arm
-            without sessions has the rest of the shares, and it is too early for an answer.
-        confidence: confidence level of the interval.
+        log: log with columns ``arm``, ``share`` and ``user``, as written by a service with a split.
+        metric: ``click`` or ``value``. Default: ``click``.
+        arms: names of the new and the current arm. Default: of two arms, the one with the larger share is the current
+            one. An arm without sessions has the remaining share, and there are too few data for a decision.
+        confidence: confidence level of the interval. Default: 0.95.
 
     >>> n = 400
     >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
@@ -171,22 +170,22 @@ def ab_test(
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
     if metric not in REWARDS:
-        raise UnknownNameError("metric of a release", metric, REWARDS)
+        raise UnknownNameError("metric of an online test", metric, REWARDS)
     first = log.offsets[:-1]
     missing = [name for name in ("arm", "share", "user") if name not in log.columns]
     if missing:
         raise DataError(
             f"The log has no column '{missing[0]}'. An A/B test needs the arm, the share and the user of each session, "
-            "as a service with a split logs them for requests with a key."
+            "which a service with a split logs for requests with a key."
         )
     arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
     dropped: dict[str, int] = {}
     assigned = arm != ""
-    dropped["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
+    dropped["sessions in no arm, without a key or with a model requested by name"] = int((~assigned).sum())
     if not assigned.any():
-        raise DataError("No session of the log belongs to an arm of a split.")
+        raise DataError("No session of the log belongs to an arm of a split. Requests need a key.")
     assigned, earlier = _latest_plan(log, assigned, arm, share)
-    dropped["sessions of an earlier plan, with other shares"] = earlier
+    dropped["sessions of an earlier allocation, with other shares"] = earlier
     names = _arm_names(arm[assigned], share[assigned], arms)
     compared = assigned & np.isin(arm, names)
     others = 1 - sum({name: float(part) for name, part in zip(arm[assigned], share[assigned], strict=True)}.values())
@@ -217,26 +216,29 @@ def ab_test(
 
 
 def _version_caveats(log: ClickLog, compared: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
-    """Sentences on arms whose model was replaced meanwhile."""
+    """Return sentences about arms whose model was replaced during the test."""
     if "version" not in log.columns:
         return ()
     version = log.columns["version"][log.offsets[:-1]]
     counts = {name: len(np.unique(version[compared & (arm == name)].astype(str))) for name in names}
     return tuple(
-        f"{name} was {count} versions of a model in turn; the difference is that of all of them together."
+        f"{name} had {count} versions of its model; the difference is that of all of them together."
         for name, count in counts.items()
         if count > 1
     )
 
 
 def _latest_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[Any, int]:
-    """The sessions under the shares that were last planned: whoever changed sides with the plan belongs to neither."""
+    """Return the sessions under the latest shares; sessions of earlier shares are dropped, because keys may change
+    arms.
+    """
     plans = {(name, float(part)) for name, part in zip(arm[assigned].tolist(), share[assigned].tolist(), strict=True)}
     if len(plans) == len({name for name, _ in plans}):
         return assigned, 0
     if "time" not in log.columns:
         raise DataError(
-            "The shares of the split change within the log, which has no times: read only a part with constant shares."
+            "The shares of the split change within the log, and the log has no times. Read only a part with constant "
+            "shares."
         )
     time = np.full(log.n_sessions, -np.inf)
     time[assigned] = times_of(log.select(assigned))
@@ -249,19 +251,19 @@ def _latest_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[An
     since = last_plan & (time > time[assigned & ~last_plan].max())
     if not since.any():
         raise DataError(
-            "The shares of the split change within the log, and no session is later than all those with other shares: "
-            "read only a part with constant shares."
+            "The shares of the split change within the log, and no session is later than all those with other shares. "
+            "Read only a part with constant shares."
         )
     return since, int(assigned.sum() - since.sum())
 
 
 def _arm_names(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, str]:
-    """Return the names of the new arm and the current one; one of them may have no session yet."""
+    """Return the names of the new and the current arm, even if one arm has no sessions yet."""
     known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
     has_others = sum(known.values()) < 1 - _SHARE_TOLERANCE
     if arms is not None:
         if isinstance(arms, str) or len(arms) != 2 or arms[0] == arms[1]:
-            raise DataError(f"arms must be two different names, the new arm and the current one, not {arms!r}.")
+            raise DataError(f"arms must be two different names, of the new and the current arm, not {arms!r}.")
         for name in arms:
             if name not in known and not has_others:
                 raise UnknownNameError("arm", name, known)
@@ -271,7 +273,7 @@ def _arm_names(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, s
         return (_UNNAMED_ARM, name) if part >= 0.5 else (name, _UNNAMED_ARM)
     if len(known) != 2:
         listed = ", ".join(known)
-        raise DataError(f"The log has the arms {listed}, but two are compared: name the new and the current one.")
+        raise DataError(f"The log has the arms {listed}, but two are needed. Name the new and the current arm.")
     new, current = sorted(known, key=lambda name: known[name])
     return new, current
 
@@ -283,7 +285,7 @@ def _mean(values: FloatArray) -> float:
 def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Interval:
     n, m = len(new), len(current)
     value = _mean(new) - _mean(current)
-    detail, half = "normal mixture, at all looks at once", np.inf
+    detail, half = "normal mixture, at all looks together", np.inf
     if min(n, m) >= _MIN_UNITS:
         variance = _variance(n, m, new.var(ddof=1), current.var(ddof=1))
         half = float(confidence_sequence_half_width(variance, n * m / (n + m), confidence))
@@ -291,24 +293,24 @@ def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Inte
 
 
 def _variance(n: Any, m: Any, of_new: Any, of_current: Any) -> Any:
-    """Return the variance of a difference of means, by the arms' own spreads or that of both together: the larger one.
+    """Return the variance of a difference of means: the larger of the unpooled and the pooled estimate.
 
-    A small arm may not have seen rare and large values yet. Going by its own spread alone, whoever looks again and
-    again finds it worse in far more splits than the level says.
+    A small arm may not contain rare and large values yet. With its own variance alone, repeated looks would find it
+    worse far more often than the level allows.
     """
     of_both = ((n - 1) * of_new + (m - 1) * of_current) / (n + m - 2)
     return np.maximum(of_new / n + of_current / m, of_both / n + of_both / m)
 
 
 def interleaving_test(log: ClickLog, *, confidence: float = 0.95) -> OnlineTestResult:
-    """Compare two models whose lists were interleaved by team draft: clicks of each one's documents, per list.
+    """Compare two models by clicks on lists interleaved by team draft, per list.
 
-    The interval is over queries, for lists of one query are no independent witnesses. That a coin decided who began is
-    checked by who did; the models' names decide which is called the new one.
+    The interval is over queries, because lists of one query are not independent. The check of the allocation tests how
+    often each model began a list. The first name in alphabetical order is the new model.
 
     Args:
-        log: with a column ``team`` of two values; lists without teams are left out.
-        confidence: confidence level of the interval.
+        log: log with a column ``team`` of two values; lists without teams are dropped.
+        confidence: confidence level of the interval. Default: 0.95.
     """
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
@@ -333,7 +335,7 @@ def interleaving_test(log: ClickLog, *, confidence: float = 0.95) -> OnlineTestR
         half = float(
             confidence_sequence_half_width(jackknife_variance(rests), effective_sample_size(weights), confidence)
         )
-    detail = "normal mixture over queries, at all looks at once"
+    detail = "normal mixture over queries, at all looks together"
     interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
     return OnlineTestResult(
         names=names,

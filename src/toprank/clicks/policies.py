@@ -43,7 +43,7 @@ class Metric(NamedTuple):
 
     @property
     def needs_curves(self) -> bool:
-        """Whether the metric counts clicks, which requires the propensity of each rank."""
+        """True if the metric counts clicks, which requires the propensity of each rank."""
         return self.kind != "dcg"
 
 

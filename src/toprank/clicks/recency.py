@@ -301,7 +301,7 @@ def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
         raise DataError(
             f"All {len(times):,} sessions have the same time ({moment(float(times[0]))}), so there are no latest "
             "ones; hold out without",
-            remedy=Remedy("{by}.", by=...),
+            remedy=Remedy("{time_column}.", time_column=...),
         )
     border = float(moments[borders(counts, (1 - holdout, holdout))[0]])
     late = times >= border
@@ -311,7 +311,7 @@ def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
 class SessionOptions(TypedDict, total=False):
     """Keyword arguments of public functions that select sessions of a log."""
 
-    by: str | None
+    time_column: str | None
     holdout: float
     half_life: Span | None
     window: Span | None
@@ -377,12 +377,11 @@ def options_of(function: str, options: Mapping[str, Any], declared: type, *kinds
 
     `declared` is the typed dictionary of the function's keyword arguments; other arguments raise an error.
     """
-    given = {"time_column" if name == "by" else name: value for name, value in options.items()}
     names = [{each.name for each in fields(kind)} for kind in kinds]
     unknown = [name for name in options if name not in declared.__annotations__]
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'")
     return tuple(
-        kind(**{name: value for name, value in given.items() if name in known})
+        kind(**{name: value for name, value in options.items() if name in known})
         for kind, known in zip(kinds, names, strict=True)
     )

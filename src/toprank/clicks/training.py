@@ -143,7 +143,7 @@ def train(
             PBM; or the name of a method that estimates them from the log (``dual`` and ``regression-em`` use this
             ranker). Default: ``all-pairs``.
         valid: labeled data, for early stopping and similar choices of the ranker, and to compare the rankers by labels.
-        context: column of the log, or several crossed columns, whose contexts have propensities of their own, as in
+        context: column of the log, or several crossed columns, whose contexts have separate propensities, as in
             `toprank.clicks.propensities`. Given propensities are then a mapping from contexts.
         clip: smallest propensity to divide by, which limits the weight of a click to 1/clip. Default: 0 if propensities
             are given; 10/√sessions if they are estimated from the log, and under ``dr``.
@@ -245,7 +245,7 @@ def _check_reward(settings: _TrainingSettings, correction: str, losses: Training
     if losses.clips_relevance:
         raise DataError("A biased loss clips relevance to [0, 1], which is wrong for values. Choose another loss.")
     if settings.full_information:
-        raise DataError("Training on labels (full_information) compares with clicks; labels say nothing about values.")
+        raise DataError("Training on labels (full_information) compares with clicks; labels contain no values.")
 
 
 def _refuse_cells(curves: PropensityCurves | None, correction: str) -> None:
@@ -478,7 +478,7 @@ def _compare_scores(
 
 
 def _with_own_propensities(evidence: Evidence, curves: PropensityCurves | None) -> tuple[Evidence, str]:
-    """Return held-out evidence with propensities of its own; and the reason, if it does not identify them.
+    """Return held-out evidence with separate propensities, and the reason, if it does not identify them.
 
     Wrong propensities favor the ranker that was trained with them. They are therefore estimated from the held-out
     sessions by a method that needs no relevance model: the method of the training if it is such a method, ``trust`` for

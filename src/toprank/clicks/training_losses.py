@@ -50,7 +50,7 @@ class TrainingLosses(NamedTuple):
 
     @property
     def clips_relevance(self) -> bool:
-        """Whether relevance is clipped to [0, 1], because the loss is not linear in the gains."""
+        """True if relevance is clipped to [0, 1], because the loss is not linear in the gains."""
         return not self.ranker_loss.traits.linear_in_gain
 
 
@@ -80,7 +80,7 @@ def _usable_loss(requested: Loss, correction: str, allow_biased_loss: bool) -> L
 
 
 def with_loss(ranker: Ranker, loss: Loss) -> Any:
-    """Return an unfitted copy with this loss; expected gains are those of two grades, irrelevant and relevant."""
+    """Return an unfitted copy with this loss; expected gains use two grades, irrelevant and relevant."""
     copy = unfitted(ranker).set_params(loss=loss)
     if isinstance(copy, ExpectedGainRanker):
         copy.set_params(n_grades=2, gain="linear")

@@ -39,7 +39,7 @@ class _SampledIds(NamedTuple):
     """Hashes of the first documents."""
     are_numbers: bool
     are_numbering: bool
-    """Whether the ids are 0 … n - 1 or 1 … n, as in any file that numbers its sessions."""
+    """True if the ids are 0 … n - 1 or 1 … n, as in any file that numbers its sessions."""
 
     @classmethod
     def from_log(cls, log: ClickLog) -> Self | None:

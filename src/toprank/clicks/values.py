@@ -36,7 +36,7 @@ def action_of(name: str) -> str:
 
 
 def weights_of(named: str | Mapping[str, float | str]) -> dict[str, float | None]:
-    """Parse the weight of each kind of event; None if each event has an amount of its own.
+    """Parse the weight of each kind of event; None if each event contains an amount.
 
     >>> weights_of("click=1,cart=5,purchase=value")
     {'click': 1.0, 'add_to_cart': 5.0, 'purchase': None}
@@ -143,7 +143,7 @@ def tally(
 def _returned(
     events: ValueEvents, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
 ) -> tuple[FloatArray, dict[str, int]]:
-    """Return the value that returns subtract from each impression, at most that of its purchases; and counts of
+    """Return the value that returns subtract from each impression, at most the value of its purchases; and counts of
     problems.
     """
     sold = np.zeros(len(worth), dtype=bool)
