@@ -14,13 +14,14 @@ from scipy.stats import t as student
 import toprank as tr
 from support import nightly
 from toprank.clicks import PBM, ClickLog, estimators
-from toprank.clicks.corrections import Correction, data_queries, preferences
+from toprank.clicks.corrections import Correction, data_queries, preferences, resolve_curves
 from toprank.clicks.evaluation import LowEffectiveSampleSizeWarning, evaluate
-from toprank.clicks.evidence import bind
+from toprank.clicks.evidence import Evidence, bind, out_of_fold_regression
 from toprank.clicks.interleaved import analyze_interleaving, interleave
 from toprank.clicks.log import jackknife_groups, named
 from toprank.clicks.policies import Metric, ranks_of
 from toprank.data.dataset import RankingData
+from toprank.data.division import Division
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 
@@ -531,3 +532,29 @@ def test_keywords_that_a_function_does_not_document_are_refused(name):
     log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.from_parameters([1, 0.5]), sessions=50, k=2)
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
         tr.clicks.propensities(log, **{name: "time"})
+
+
+def test_the_folds_of_dr_stay_when_a_group_is_left_out(monkeypatch):
+    data = tr.synthetic(n_queries=30, n_documents=4, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA[:3]), 600, k=3, exploration=0.5, seed=0)
+    evidence = bind(log, data, propensities=THETA[:3])
+    folds = []
+    honest = Division.folds
+    monkeypatch.setattr(Division, "folds", lambda fold: (folds.append(np.array(fold)), honest(fold))[1])
+    for part in (evidence, evidence.without(0), evidence.select(np.arange(30) % 2 == 0)):
+        out_of_fold_regression(part)
+    whole, without, half = folds
+    left = without >= 0
+    assert 0 < left.sum() < (whole >= 0).sum()
+    assert without[left].tolist() == whole[left].tolist()
+    assert half.tolist() == whole[::2].tolist()
+
+
+def test_the_share_of_propensities_in_the_variance_is_none_if_they_do_not_move(monkeypatch):
+    data = tr.synthetic(n_queries=60, n_documents=4, seed=1)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA[:3]), 20_000, k=3, exploration=0.03, seed=1)
+    report = [tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], k=3)]
+    assert 0 < report[0].propensity_variance_share < 1
+    monkeypatch.setattr(Evidence, "_harvested", lambda self, method: resolve_curves(THETA[:3], self._origin.log))
+    report.append(tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], k=3))
+    assert report[1].propensity_variance_share == pytest.approx(0.0, abs=1e-9)

@@ -198,7 +198,7 @@ def with_other_shares(log, first):
 def test_shares_that_change_at_no_time_that_is_known_are_refused_in_a_sentence():
     log = with_other_shares(split(300, 0.5), 100)
     bare = {name: values for name, values in log.columns.items() if name != "time"}
-    with pytest.raises(DataError, match="no times. Read only a part"):
+    with pytest.raises(DataError, match=r"no times\. Read only a part"):
         ab_test(replace(log, columns=bare))
     for missing in (np.nan, np.where(np.arange(log.n_sessions) % 2 == 0, np.nan, 5.0)):
         times = np.full(log.n_sessions, 0.0) + missing

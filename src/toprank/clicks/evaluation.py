@@ -252,7 +252,7 @@ def evaluate(
         context: column of the log, or several crossed columns, whose contexts have separate propensities, as in
             `propensities`. The expected clicks at a rank are averaged over the contexts of the query. If contexts vary
             within sessions, ranks fill the cells of a session by position, then context.
-        clip: smallest propensity to divide by. Default: 0, except for ``dr``, which uses the default of `train`. A larger value
+        clip: smallest propensity to divide by. Default: 0, except for ``dr``, as in `train`. A larger value
             hides the uncertainty of small propensities and makes intervals too short.
         regression: R̂ of ``dr``, as in `train`.
         confidence: confidence level of the intervals. Default: 0.95. Intervals use Student's t with the jackknife
@@ -368,6 +368,20 @@ class RankerEstimates:
             return np.asarray(means[first, place] - means[second, place])
 
         return self._interval(difference)
+
+    def differences_without(self, one: str, other: str, metric: str) -> FloatArray:
+        """Return the leave-one-out differences of two rankers."""
+        place, (first, second) = self._place(metric), (list(self.ranks).index(name) for name in (one, other))
+        return np.asarray(self.without.means[first, place] - self.without.means[second, place])
+
+    def differences_without_groups(self, one: str, other: str, metric: str) -> FloatArray:
+        """Return the difference of two rankers without each jackknife group, with the propensities of the whole log."""
+        evidence, values = self.evidence, self.policies.values
+        in_data = evidence.data_query >= 0
+        kept = np.zeros((len(evidence.groups[0]), evidence.data.n_queries))
+        kept[:, evidence.data_query[in_data]] = evidence.groups[0][:, in_data]
+        weights = kept[:, evidence.asked] * self.policies.queries.weights
+        return np.asarray(weights @ (values.of(one, metric) - values.of(other, metric)) / weights.sum(axis=1))
 
     def informing_lists(self, metric: str, one: str, other: str | None = None) -> float | None:
         """Return the effective number of lists that inform the propensities relevant for a metric.

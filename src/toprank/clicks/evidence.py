@@ -103,6 +103,16 @@ class _Origin:
         propensities, context, ranker = self.source
         return resolve_curves(propensities, self.log, self.data, ranker, context)
 
+    @cached_property
+    def folds(self) -> IntArray:
+        """Fold of each query of the log in the regression of ``dr``; -1 if no impression is in the data."""
+        rows = self.log.rows(self.data)[np.unique(self.log.pair)]
+        joined = np.unique(self.data.queries.document_query[rows[rows >= 0]])
+        of_data = np.full(self.data.n_queries, -1)
+        of_data[joined] = np.arange(len(joined)) % _N_FOLDS
+        number = data_queries(self.log, self.data)
+        return np.where(number >= 0, of_data[number], -1)
+
     def estimator(self, method: str) -> PropensityEstimator:
         """Return the cached estimator of a method."""
         if method not in self.estimators:
@@ -272,6 +282,14 @@ class Evidence:
         return np.asarray(label == label[0])
 
     @property
+    def folds(self) -> IntArray:
+        """Fold of each query of the data in the regression of ``dr``, the same in all parts; -1 without exposure."""
+        fold = np.full(self.data.n_queries, -1)
+        known = self.data_query >= 0
+        fold[self.data_query[known]] = self._origin.folds[known]
+        return fold
+
+    @property
     def least(self) -> float:
         """Smallest propensity to divide by, if propensities or a regression are estimated from this log."""
         n = float(self._origin.sessions[1] @ self.counts) * self.effective_share
@@ -425,13 +443,15 @@ def out_of_fold_regression(evidence: Evidence, reward: str = "click") -> FloatAr
 
     known = evidence.relevance(Correction("snips"), reward)
     ends = (0.0, 1.0) if reward == "click" else (np.nanmin(known.relevance), np.nanmax(known.relevance))
-    looks = known.exposure
-    queries = np.flatnonzero(evidence.queries.sum(looks > 0))
-    fold = np.full(evidence.data.n_queries, -1)
-    fold[queries] = np.arange(len(queries)) % _N_FOLDS
-    if len(queries) < 2:
+    exposure = known.exposure
+    is_exposed = evidence.queries.sum(exposure > 0) > 0
+    if is_exposed.sum() < 2:
         return np.zeros(evidence.data.n_documents)
-    part = evidence.data.replace(labels=known.labels, document_weights=looks, query_weights=None)
+    fold = np.where(is_exposed, evidence.folds, -1)
+    present, number = np.unique(fold[is_exposed], return_inverse=True)
+    # Few queries may all be in one fold: then make new folds.
+    fold[is_exposed] = number if len(present) > 1 else np.arange(is_exposed.sum()) % _N_FOLDS
+    part = evidence.data.replace(labels=known.labels, document_weights=exposure, query_weights=None)
 
     def fit(train: RankingData, _: None) -> LinearRanker:
         return LinearRanker(Squared(gain=None), l2=1e-3).fit(train.filter(np.asarray(train.document_weights) > 0))

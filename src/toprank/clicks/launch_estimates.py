@@ -47,7 +47,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 from toprank.evaluation import Comparison, compare
 from toprank.monitoring import monitor
 from toprank.significance import Interval
-from toprank.significance.resampling import mean_interval
+from toprank.significance.resampling import jackknife_variance, mean_interval
 
 ESTIMATORS = ("ips", "snips", "dr")
 _DEPTH = 10
@@ -461,10 +461,8 @@ def _propensity_variance_share(judged: RankerEstimates, whole: Interval, metric:
     """Return the fraction of the variance of the difference that vanishes if propensities are taken as exact."""
     if not judged.estimates_propensities or not np.isfinite(whole.low) or whole.high <= whole.low:
         return 0.0
-    given = mean_interval(
-        _difference_per_query(judged, names, metric), judged.policies.queries.weights, whole.confidence
-    )
-    return max(0.0, 1 - ((given.high - given.low) / (whole.high - whole.low)) ** 2)
+    exact = jackknife_variance(judged.differences_without_groups(*names, metric))
+    return max(0.0, 1 - float(exact / jackknife_variance(judged.differences_without(*names, metric))))
 
 
 def _difference_per_query(judged: RankerEstimates, names: tuple[str, str], metric: str) -> FloatArray:
