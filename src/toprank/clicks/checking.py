@@ -23,6 +23,7 @@ from toprank.display.tables import Part, Table, bracketed, json_numbers, json_ro
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
 from toprank.errors import DataError, Remedy, count_of, join_parts
 
+_NARROW = "Swap neighbors or shuffle the top in more sessions, or log more sessions."
 _MAX_EDGES = 15  # tables of more pairs show only neighbors and pairs with the first position,
 _MAX_EDGE_POSITION = 10  # down to this one
 
@@ -292,4 +293,4 @@ def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) ->
         sentence = f"The propensity of {count} {noun} has an interval wider than {part} of it."
         needed = sessions_needed(log, estimate, target_width)
         more = f" About {needed:,} such sessions would suffice." if needed else ""
-        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)
+        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _NARROW + more)
