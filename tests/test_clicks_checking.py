@@ -228,7 +228,7 @@ def test_a_deep_log_is_compared_at_the_top():
         check(lists([("a", 5_000, 1), ("b", 5_001, 0)]))
     for deeply in (lambda log: tr.clicks.propensities(log, n_resamples=2), lambda log: tr.clicks.UBM().fit(log)):
         with pytest.raises(
-            DataError, match=r"shows position 10,000, .* 1,000 positions are the most\. log\.top\(1000\)"
+            DataError, match=r"shows position 10,000, but at most 1,000 positions .* log\.top\(1000\)"
         ):
             deeply(deep)
         deeply(deep.top(5))
@@ -403,7 +403,7 @@ def test_columns_are_named_on_the_command_line(tmp_path):
         (["check", "zero.csv"], "zero.csv: Row 1 .* the position 0: .*read it with --first-position 0"),
         (["check", "mixed.csv"], "mixed.csv: Session 1 has several queries, .* --session ''"),
         (["fit", "log.csv", "--html", "nowhere/page.html"], "the folder .*nowhere does not exist"),
-        (["simulate", "log.csv", "a.scores", "-o", "log.jsonl"], "log.jsonl: name it .parquet"),
+        (["simulate", "log.csv", "a.scores", "-o", "log.jsonl"], "log.jsonl: the suffix must be .parquet"),
     ],
 )
 def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch):
