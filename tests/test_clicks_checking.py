@@ -227,9 +227,7 @@ def test_a_deep_log_is_compared_at_the_top():
     with pytest.raises(DataError, match="The log shows nothing at the first 1,000 positions"):
         check(lists([("a", 5_000, 1), ("b", 5_001, 0)]))
     for deeply in (lambda log: tr.clicks.propensities(log, n_resamples=2), lambda log: tr.clicks.UBM().fit(log)):
-        with pytest.raises(
-            DataError, match=r"shows position 10,000, but at most 1,000 positions .* log\.top\(1000\)"
-        ):
+        with pytest.raises(DataError, match=r"shows position 10,000, but at most 1,000 positions .* log\.top\(1000\)"):
             deeply(deep)
         deeply(deep.top(5))
     assert deep.top(1).n_sessions == 2
