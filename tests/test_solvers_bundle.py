@@ -194,7 +194,7 @@ class TestMethod:
 
     def test_a_free_weight_that_matters_is_refused(self):
         X, y = classification(6, intercept=True)
-        with pytest.raises(DataError, match="weight 4 is free"):
+        with pytest.raises(DataError, match="weight 4 has none"):
             Bundle().solve(Hinge(X, y), np.zeros(5), Penalty.uniform(5, l2=0.1, free=[4]))
         with pytest.raises(DataError, match="needs l2 > 0"):
             Bundle().solve(Hinge(X, y), np.zeros(5), Penalty.uniform(5))

@@ -99,7 +99,7 @@ class TestGradientDescent:
             objective, [1.0], Penalty.uniform(1), max_iterations=4
         )
         assert not solution.converged
-        assert "lower the rate" in solution.message
+        assert "lower the learning rate" in solution.message
         np.testing.assert_allclose(solution.weights, [1.0] if keep == "best" else [1.5**4])
 
     def test_keeps_the_last_weights_when_interrupted(self):
@@ -121,7 +121,7 @@ class TestGradientDescent:
         assert np.isfinite(solution.value)
 
     def test_refuses(self):
-        with pytest.raises(DataError, match="rate of gradient descent must be positive"):
+        with pytest.raises(DataError, match="learning_rate must be positive"):
             GradientDescent(learning_rate=0.0)
         with pytest.raises(UnknownNameError, match="criterion"):
             GradientDescent(stop="vale")

@@ -143,12 +143,12 @@ class TestNewton:
         for solver in (Newton(), Newton(full_steps=True), Proximal(method="newton")):
             solution = solver.solve(Broken(np.eye(2), np.ones(2)), np.zeros(2), Penalty.uniform(2))
             assert not solution.converged
-            assert "curvature is not finite" in solution.message
+            assert "Hessian is not finite" in solution.message
             assert solution.weights.tolist() == [0.0, 0.0]
 
     def test_says_what_it_needs(self):
         objective = random_quadratic(0)
-        with pytest.raises(DataError, match="offers no hessian; use LBFGS"):
+        with pytest.raises(DataError, match="needs a Hessian, but the objective has none; use LBFGS"):
             Newton().solve(Gradient(objective), np.zeros(6), Penalty.uniform(6))
 
         class MatrixOnly(Quadratic):

@@ -99,7 +99,7 @@ class TestProximal:
     def test_says_what_it_needs(self):
         with pytest.raises(UnknownNameError, match="did you mean 'newton'"):
             Proximal(method="newtn")
-        with pytest.raises(DataError, match="offers no hessian"):
+        with pytest.raises(DataError, match="needs a Hessian"):
             Proximal(method="newton").solve(Gradient(random_quadratic(0)), np.zeros(6), Penalty.uniform(6, l1=1.0))
 
 

@@ -1,1 +1,1 @@
-"""Scorers turn rows into scores, and gradients in score space back into gradients of their weights."""
+"""Scorers compute scores from feature rows, and backpropagate gradients of the scores to their weights."""

@@ -1,6 +1,6 @@
 """The expected-gain scorer: P(r = k | x) = softmax_k(w_k·z + b_k), s = Σ_k G(k) P(r = k | x) (Yang et al. 2010 §5.2).
 
-E[G(y) | x] orders optimally for DCG with gain G (not always for NDCG, whose normalizer depends on the grades).
+E[G(y) | x] is the optimal order for DCG with gain G (not always for NDCG, whose normalizer depends on the grades).
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import numpy as np
 from toprank.compute import FloatArray, row_parts
 from toprank.scorers.features import Features
 
-_HELD = 8 << 20  # bytes: rows of a block that are held in double precision
+_MAX_BYTES = 8 << 20  # of the rows of a block that are kept in double precision
 
 
 def grade_probabilities(logits: FloatArray) -> FloatArray:
-    """Softmax over the grades of each row, (documents, grades), safe for any size of logits."""
+    """Return the softmax over the grades of each row, (documents, grades), without overflow for large logits."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     result: FloatArray = shifted / shifted.sum(axis=1, keepdims=True)
     return result
 
 
 def expected_gains(probabilities: FloatArray, gains: FloatArray) -> FloatArray:
-    """Σ_k G(k) P(k) of each row, added grade by grade: equal rows have equal sums, wherever they stand.
+    """Return Σ_k G(k) P(k) for each row, summed grade by grade, so that equal rows get equal sums at any position.
 
-    BLAS promises no such thing: it adds the last rows of a table in another order, which breaks ties by rounding.
+    BLAS does not guarantee that: it sums the last rows of a matrix in another order, and rounding would then break
+    ties.
     """
     total = np.zeros(len(probabilities))
     for gain, share in zip(gains, probabilities.T, strict=True):
@@ -36,36 +37,38 @@ def expected_gains(probabilities: FloatArray, gains: FloatArray) -> FloatArray:
 
 
 class _Rows:
-    """Z[rows] and its products with the weights of the grades, (w_k, b_k) one after the other.
+    """Z[rows] and its products with the weights of the grades, (w_k, b_k) concatenated.
 
-    Rows up to `_HELD` bytes are held in double precision; those of a larger query are made anew for each product, part
-    by part, so that no query needs a copy of its features.
+    Up to `_MAX_BYTES` bytes of rows are kept in double precision. The rows of larger queries are recomputed in parts
+    for each product, so no query needs a copy of all its features.
     """
 
     def __init__(self, features: Features, rows: slice) -> None:
         self._features, self._rows = features, rows
-        self._parts = row_parts(rows, max(64, _HELD // (8 * max(features.n_columns, 1))))
+        self._parts = row_parts(rows, max(64, _MAX_BYTES // (8 * max(features.n_columns, 1))))
         self._held = features.dense(rows) if len(self._parts) == 1 else None
 
     def logits(self, weights: FloatArray, n_grades: int) -> FloatArray:
-        """w_k·z + b_k, (documents, grades)."""
+        """Return w_k·z + b_k, (documents, grades)."""
         table = weights.reshape(n_grades, -1)
         result = np.concatenate([Z @ table[:, :-1].T for _, Z in self._each()])
         result += table[:, -1]
         return result
 
     def vjp(self, d_logits: FloatArray) -> FloatArray:
-        """The gradient of the weights, from that of the logits."""
+        """Return the gradient of the weights from the gradient of the logits."""
         d_table = sum(d_logits[part].T @ Z for part, Z in self._each())
         return np.column_stack([d_table, d_logits.sum(axis=0)]).ravel()
 
     def with_one(self) -> FloatArray:
-        """(Z, 1), whatever its size."""
+        """Return (Z, 1) for all rows, whatever its size."""
         Z = self._features.dense(self._rows) if self._held is None else self._held
         return np.column_stack([Z, np.ones(len(Z))])
 
     def hessian(self, by_class: FloatArray) -> FloatArray:
-        """Jᵀ H J for curvatures (documents, grades, grades): a block (Z, 1)ᵀ diag(H_jk) (Z, 1) for each j, k."""
+        """Return Jᵀ H J for curvatures (documents, grades, grades): a block (Z, 1)ᵀ diag(H_jk) (Z, 1) for each pair j,
+        k.
+        """
         grades, width = by_class.shape[1], self._features.n_columns + 1
         result = np.zeros((grades, width, grades, width))
         for part, Z in self._each():
@@ -91,8 +94,8 @@ class ExpectedGain:
     Args:
         n_features: number of features.
         gains: G(k) for each grade.
-        saturation: ε of the paper: where some P(k) exceeds it, P(k) counts as 1 and the others as 0 while descending,
-            so that the document has the score G(k) and no gradient. 1.0: never.
+        saturation: ε of the paper. If some P(k) exceeds it, P(k) is set to 1 and the others to 0 during training, so
+            the document has the score G(k) and no gradient. 1.0 for no saturation.
     """
 
     n_features: int
@@ -101,7 +104,7 @@ class ExpectedGain:
 
     @property
     def n_weights(self) -> int:
-        """One row of weights and an intercept for each grade."""
+        """Number of weights: the features and an intercept for each grade."""
         return len(self.gains) * (self.n_features + 1)
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> ExpectedGainScored:
@@ -112,7 +115,7 @@ class ExpectedGain:
             sure = P.max(axis=1) > self.saturation
             P[sure] = np.eye(len(self.gains))[P[sure].argmax(axis=1)]
         scores = expected_gains(P, self.gains)
-        # ∂s/∂logit_k = P_k (G_k − s): zero where one grade is certain.
+        # ∂s/∂logit_k = P_k (G_k − s): zero if one grade is certain.
         return ExpectedGainScored(scores, Z, P * (self.gains - scores[:, None]))
 
 
@@ -142,14 +145,14 @@ class ExpectedGainScored:
 
 @dataclass(frozen=True)
 class Logits:
-    """The same weights, but the scores are the logits themselves, (documents, grades): for likelihood training."""
+    """A scorer with the same weights whose scores are the logits, (documents, grades), for likelihood training."""
 
     n_features: int
     n_grades: int
 
     @property
     def n_weights(self) -> int:
-        """One row of weights and an intercept for each grade."""
+        """Number of weights: the features and an intercept for each grade."""
         return self.n_grades * (self.n_features + 1)
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> LogitsScored:
@@ -158,17 +161,17 @@ class Logits:
 
     @property
     def free(self) -> slice:
-        """Places of the intercepts, which are not penalized."""
+        """The indices of the intercepts, which are not penalized."""
         return slice(self.n_features, None, self.n_features + 1)
 
     def start(self, shares: FloatArray) -> FloatArray:
-        """Weights that predict the shares of the grades, whatever the features."""
+        """Return initial weights that predict the grade frequencies for any features."""
         weights = np.zeros(self.n_weights)
         weights[self.free] = np.log(shares)
         return weights
 
     def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coefficients (grades, features) and intercepts."""
+        """Split weights into coefficients, (grades, features), and intercepts."""
         table = weights.reshape(self.n_grades, -1)
         return table[:, :-1].copy(), table[:, -1].copy()
 

@@ -1,9 +1,9 @@
-"""Features as a model sees them: standardized, and with missing values filled, without a copy of X.
+"""Features as a model sees them: standardized and with missing values imputed, without a copy of X.
 
-Column j of the model's matrix Z is (x_j − center_j) / spread_j, and 0 where x_j is missing (NaN), which is the same as
-filling in the center. A column with one value only is 0 throughout: nothing can be learned from it, and no solver gives
-it a weight. The products Z·w and Zᵀ·g are computed straight from X, row by row while it is in the cache, and summed in
-double precision whatever the type of X. Sparse features stay sparse: their centers are subtracted from the products.
+Column j of the model's matrix Z is (x_j − center_j) / spread_j, and 0 if x_j is missing (NaN), which imputes the
+center. A constant column is 0: nothing can be learned from it, and no solver changes its weight. The products Z·w and
+Zᵀ·g are computed directly from X, row by row while a row is in the cache, and summed in double precision for any dtype
+of X. Sparse features stay sparse: the contribution of their centers is subtracted from the products.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block, row_parts, unshortened
 from toprank.data.dataset import refuse_infinite
 
-_CHUNK = 1 << 15
-_ENTRIES = 1 << 20  # of a sparse matrix at a time
-_MODEST = 1e4
-_CACHE = 1 << 21  # bytes: a core's part of the cache
+_CHUNK = 1 << 15  # rows processed at a time
+_ENTRIES = 1 << 20  # stored values of a sparse matrix processed at a time
+_MAX_CENTER = 1e4  # in units of the spread, for subtracting centers after the product
+_CACHE = 1 << 21  # bytes of a core's share of the cache
 
 
 @dataclass(frozen=True)
 class Standardization:
-    """Center and spread of each column, learned from training data."""
+    """Center and spread of each column, estimated on training data."""
 
     center: FloatArray
     spread: FloatArray
     complete: bool = False
-    """Whether the data it was learned from have no missing values, nor centers far from 0."""
+    """Whether the training data have no missing values and no centers far from 0, relative to the spread."""
     constant: npt.NDArray[np.bool_] | None = None
-    """The columns that had one value only; None if unknown, as after training."""
+    """The constant columns of the training data; None if unknown, as for a model read from a file."""
 
     @classmethod
     def from_data(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardization:
-        """Mean and standard deviation of the present values; a column without spread is left unscaled.
+        """Compute mean and standard deviation of the values present; a column without spread stays unscaled.
 
         Infinite values are refused, by the name of their column.
         """
@@ -47,35 +47,35 @@ class Standardization:
 
     @classmethod
     def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardization:
-        """The same from sums over the rows, which may be those of parts, joined."""
+        """Compute the standardization from sums over the rows, which may be joined from parts of the data."""
         shift, count, total, squares = moments.shift, moments.present, moments.total, moments.squares
         refuse_infinite(~np.isfinite(total), names)
         present = np.maximum(count, 1)
         mean = total / present
         spread = np.sqrt(np.maximum(squares / present - mean**2, 0.0))
-        # A column that varies only in its last digits varies by rounding, which scaling would blow up.
+        # A column that varies only in its last digits varies by rounding, which scaling would amplify.
         constant = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
         constant &= spread <= 1e-6
         constant |= moments.highest <= moments.lowest
         center, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | constant, 1.0, spread)
-        # The fast products subtract centers last; where those dwarf the spread, digits would be lost.
-        complete = (count == moments.rows).all() and (np.abs(center) <= _MODEST * spread).all()
+        # The fast products subtract centers last; centers much larger than the spread would cost digits.
+        complete = (count == moments.rows).all() and (np.abs(center) <= _MAX_CENTER * spread).all()
         return cls(center, spread, bool(complete), constant)
 
     def without_constants(self, weights: FloatArray) -> FloatArray:
-        """The weights, (…, features), 0 for constant columns, which no solver moves from its start."""
+        """Return the weights, (…, features), with 0 for constant columns, whose weights solvers do not change."""
         return weights if self.constant is None else np.where(self.constant, 0.0, weights)
 
 
 def first_row(X: Any) -> FloatArray:
-    """A typical row: sums about it lose no digits to large offsets."""
+    """Return the first row as a shift: sums of differences to it keep their digits for columns with large offsets."""
     row = X[0] if isinstance(X, np.ndarray) else X[[0]].toarray()[0]
     shift: FloatArray = np.nan_to_num(row.astype(np.float64), posinf=0.0, neginf=0.0)
     return shift
 
 
 class Moments(NamedTuple):
-    """Sums over the present values of each column, about a shift: of all rows, or of a part of them."""
+    """Sums over the values present in each column, relative to a shift, for all rows or a part of them."""
 
     rows: int
     shift: FloatArray
@@ -83,12 +83,12 @@ class Moments(NamedTuple):
     total: FloatArray
     squares: FloatArray
     lowest: FloatArray
-    """The values themselves, without the shift; above `highest` where none is present."""
+    """The minimum without the shift; larger than `highest` if no value is present."""
     highest: FloatArray
 
     @classmethod
     def from_data(cls, X: Any, shift: FloatArray, threads: int | None = None) -> Moments:
-        """The sums over the rows of X."""
+        """Compute the sums over the rows of X."""
         n, d = X.shape
         if not isinstance(X, np.ndarray):
             return cls._from_sparse(X, shift)
@@ -106,7 +106,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def _from_sparse(cls, X: Any, shift: FloatArray) -> Moments:
-        """The stored values one by one; those that are not stored are 0."""
+        """Compute the sums from the stored values; values that are not stored are 0."""
         n, d = X.shape
         stored, missing, total, squares = np.zeros((4, d))
         lowest, highest = np.full(d, np.inf), np.full(d, -np.inf)
@@ -130,7 +130,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Moments]) -> Moments:
-        """The sums of several parts about the same shift, added in their order."""
+        """Add the sums of several parts with the same shift, in their order."""
         present, total, squares = (
             np.sum([getattr(part, name) for part in parts], axis=0) for name in ("present", "total", "squares")
         )
@@ -140,14 +140,14 @@ class Moments(NamedTuple):
 
 
 class Features:
-    """X seen through a standardization; `complete` says that X is known to have no missing values, which is faster."""
+    """X with a standardization; `complete` states that X has no missing values, which is faster."""
 
     def __init__(self, X: Any, standardization: Standardization, *, complete: bool = False) -> None:
         self.X, self.complete = X, complete
-        # Arrays that came over a network may lie at any address; kernels need aligned ones.
+        # Arrays received over a network may be unaligned; kernels need aligned ones.
         self.center: FloatArray = np.require(standardization.center, np.float64, ["C", "A"])
         spread, constant = standardization.spread, standardization.constant
-        # A column divided by infinity is exactly 0, and so is its gradient: no solver moves its weight.
+        # A column divided by infinity is exactly 0, and so is its gradient: no solver changes its weight.
         spread = spread if constant is None else np.where(constant, np.inf, spread)
         self.spread: FloatArray = np.require(spread, np.float64, ["C", "A"])
         self.sparse = not isinstance(X, np.ndarray)
@@ -158,9 +158,9 @@ class Features:
         return int(self.X.shape[1])
 
     def times(self, rows: slice, weights: FloatArray) -> FloatArray:
-        """Z[rows] · weights."""
+        """Return Z[rows] · weights."""
         scaled = weights / self.spread
-        if self.sparse:  # a part of a sparse matrix may be a copy, so many rows are taken in several parts
+        if self.sparse:  # slicing a sparse matrix copies, so many rows are processed in several parts
             parts = [self._filled(part) @ scaled for part in row_parts(rows, _CHUNK)]
             product: FloatArray = np.concatenate(parts).astype(np.float64, copy=False)
             product -= self.center @ scaled
@@ -170,7 +170,7 @@ class Features:
         return out
 
     def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
-        """Z[rows]ᵀ · values."""
+        """Return Z[rows]ᵀ · values."""
         if self.sparse:
             out = np.zeros(self.n_columns)
             for part in row_parts(rows, _CHUNK):
@@ -192,9 +192,10 @@ class Features:
         scale: FloatArray,
         offsets: IntArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Σ_j t_j (−s_j + log Σ_k e^{s_k}) of each query in these rows at s = Z · weights, and the sum's gradient.
+        """Return Σ_j t_j (−s_j + log Σ_k e^{s_k}) for each query in these rows at s = Z · weights, and the gradient of
+        the sum.
 
-        The same bits as `times`, the loss and `transposed_times` give, in one pass over rows that are not sparse.
+        Has the same bits as `times`, the loss and `transposed_times` in sequence, in one pass over dense rows.
         """
         losses, out = np.empty(len(masses)), np.empty(self.n_columns)
         block, scaled = _plain(unshortened(self.X)[rows]), weights / self.spread
@@ -204,7 +205,7 @@ class Features:
         return losses, out
 
     def dense(self, rows: slice) -> FloatArray:
-        """Z[rows] itself, in double precision."""
+        """Return Z[rows] as a dense array in double precision."""
         if self.sparse:
             whole: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.center
             return whole / self.spread
@@ -213,14 +214,14 @@ class Features:
         return out
 
     def column(self, j: int) -> FloatArray:
-        """One column of Z."""
+        """Return one column of Z."""
         unshortened(self.X)
         raw = self.X[:, [j]].toarray()[:, 0] if self.sparse else self.X[:, j]
         column: FloatArray = np.nan_to_num((raw.astype(np.float64) - self.center[j]) / self.spread[j])
         return column
 
     def _filled(self, rows: slice) -> Any:
-        """Rows of sparse features, missing values at the center."""
+        """Return sparse rows with missing values replaced by the center."""
         block = self.X[rows]
         missing = np.isnan(block.data)
         if missing.any():
@@ -229,13 +230,15 @@ class Features:
         return block
 
     def blocks(self, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Ranges of whole queries whose rows fit a core's part of the cache, and are worth the calls they cost."""
+        """Return ranges of whole queries whose rows fit a core's share of the cache and are worth the overhead of a
+        call.
+        """
         per_row = max(self.n_columns, 1) * self.X.dtype.itemsize
         return blocks_of(offsets, max(64, _CACHE // per_row))
 
 
 def _plain(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Rows as the kernels take them: float32 or float64 in C order; a copy of these few rows where X is otherwise."""
+    """Return rows as the kernels require: float32 or float64 in C order. Rows in another layout are copied."""
     kept = block.dtype == np.float32 or block.dtype == np.float64
     if kept and block.flags.c_contiguous and block.flags.aligned:
         return block  # the usual case, and np.require takes as long as the rest of the call
@@ -243,7 +246,7 @@ def _plain(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def row_blocks(X: Any, bytes_each: int = _CACHE) -> list[slice]:
-    """The rows of X in blocks whose dense copies in double precision fit the cache (8192 rows at most)."""
+    """Split the rows of X into blocks whose dense copies in double precision fit the cache (8192 rows at most)."""
     n, d = X.shape
     each = max(64, min(1 << 13, bytes_each // (8 * max(d, 1))))
     return row_parts(slice(0, n), each)

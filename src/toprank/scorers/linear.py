@@ -1,6 +1,7 @@
-"""The protocol of scorers: weights and a block of rows give scores, and the two linear maps of the chain rule.
+"""The scorer protocol: scores from weights and a block of rows, and the Jacobian-vector products of the chain rule.
 
-The scorers that are linear in their weights: s = w·z + b, and one score with K − 1 thresholds for proportional odds.
+This module also holds the scorers that are linear in their weights: s = w·z + b, and one score with K − 1 thresholds
+for proportional odds.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ class Scored(Protocol):
     """Scores of a block of rows, and their derivative with respect to the weights."""
 
     holds_rows: ClassVar[bool]
-    """Whether it holds a copy of the rows: those of all blocks together would be a copy of X."""
+    """Whether it keeps a copy of the rows; the copies of all blocks together would be a copy of X."""
 
     @property
     def scores(self) -> FloatArray:
-        """One score for each document (or a row of them, one for each grade)."""
+        """One score for each document, or a row of scores for each document, one per grade."""
 
     def vjp(self, d_scores: FloatArray) -> FloatArray:
-        """Jᵀ · d_scores: a gradient in score space becomes a gradient of the weights."""
+        """Return Jᵀ · d_scores, the gradient of the weights from a gradient of the scores."""
 
     def jvp(self, d_weights: FloatArray) -> FloatArray:
-        """J · d_weights: a change of the weights becomes a change of the scores."""
+        """Return J · d_weights, the change of the scores from a change of the weights."""
 
 
 class ScoredOnce(Scored, Protocol):
-    """One score for each document."""
+    """Scores of a block with one score for each document."""
 
     def jacobian(self) -> FloatArray:
-        """J itself, (documents, weights)."""
+        """Return J, (documents, weights)."""
 
 
 class ScoredByClass(Scored, Protocol):
-    """Several scores for each document, one for each grade or threshold, linear in the weights."""
+    """Scores of a block with several scores for each document, one per grade or threshold, linear in the weights."""
 
     def hessian(self, by_class: FloatArray) -> FloatArray:
-        """Jᵀ H J, (weights, weights), from the documents' own curvatures H, (documents, columns, columns)."""
+        """Return Jᵀ H J, (weights, weights), from the curvature H of each document, (documents, columns, columns)."""
 
 
 class Scorer(Protocol):
@@ -58,14 +59,14 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class LinearScorer:
-    """s = w·z + b. The weights are (w, b); b is left out where the loss does not see shifts."""
+    """s = w·z + b with weights (w, b); without b for shift-invariant losses."""
 
     n_features: int
     intercept: bool = False
 
     @property
     def n_weights(self) -> int:
-        """Features, and the intercept."""
+        """Number of features, plus 1 with an intercept."""
         return self.n_features + self.intercept
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> LinearScored:
@@ -112,7 +113,7 @@ class Thresholds:
 
     @property
     def n_weights(self) -> int:
-        """Features and thresholds."""
+        """Number of features and thresholds."""
         return self.n_features + self.n_grades - 1
 
     def forward(self, weights: FloatArray, features: Features, rows: slice) -> ThresholdsScored:
@@ -122,21 +123,21 @@ class Thresholds:
 
     @property
     def free(self) -> slice:
-        """Places of the thresholds, which are not penalized."""
+        """The indices of the thresholds, which are not penalized."""
         return slice(self.n_features, None)
 
     def start(self, shares: FloatArray) -> FloatArray:
-        """Weights that predict the shares of the grades, whatever the features."""
+        """Return initial weights that predict the grade frequencies for any features."""
         at_least = np.cumsum(shares[::-1])[::-1][1:]
         return np.concatenate([np.zeros(self.n_features), np.log1p(-at_least) - np.log(at_least)])
 
     def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """One row of coefficients, and minus the thresholds."""
+        """Split weights into one row of coefficients and the negated thresholds."""
         return weights[None, : self.n_features].copy(), -weights[self.n_features :]
 
     @staticmethod
     def probabilities(cumulative: FloatArray) -> FloatArray:
-        """P(k) = σ(c_k) − σ(c_{k+1}) from cumulative logits (n, K − 1); never negative, summing to 1."""
+        """Return P(k) = σ(c_k) − σ(c_{k+1}) from cumulative logits (n, K − 1); never negative, with sum 1."""
         from scipy.special import expit
 
         n = len(cumulative)

@@ -1,7 +1,7 @@
-"""Networks that score documents: a multi-layer perceptron, and self-attention over the documents of a query.
+"""Neural scorers: a multilayer perceptron, and self-attention over the documents of a query.
 
-Documents come as flat rows, query after query; nothing is padded but the attention itself. Random numbers come from a
-generator that is handed in: PyTorch's global one is never touched.
+Documents are flat rows, query after query; only attention pads. Random numbers come from a generator argument, never
+from PyTorch's global one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn import functional
 from toprank.compute import IntArray
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu_,  # in place: neither a linear layer nor a norm asks for its output again
+    "relu": torch.relu_,  # in place, because neither a linear layer nor a norm needs its output for the gradient
     "gelu": functional.gelu,
     "silu": functional.silu,
     "tanh": torch.tanh,
@@ -29,7 +29,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of a network; `n_outputs` is 1 (a score) or the number of grades, the others as in `NeuralRanker`."""
+    """The shape of a network. `n_outputs` is 1 (a score) or the number of grades; `NeuralRanker` documents the
+    others.
+    """
 
     network: Literal["mlp", "attention"]
     n_inputs: int
@@ -44,7 +46,7 @@ class Architecture:
 
 
 class QueryTable:
-    """Where the documents of ragged queries stand in a table with a row for each query, as long as the longest.
+    """Mapping between flat document rows and a padded table with one row per query, as long as the longest query.
 
     >>> layout = QueryTable(np.array([2, 1]))
     >>> layout.slots.tolist(), layout.present.flatten().tolist()
@@ -61,22 +63,22 @@ class QueryTable:
         self.present = torch.from_numpy(present[:, None, None, :]).to(device)
 
     def table(self, rows: Tensor) -> Tensor:
-        """(documents, width) -> (queries, longest, width), zeros where there is no document."""
+        """Pad (documents, width) to (queries, longest, width) with zeros."""
         if not self.full:
             empty = rows.new_zeros(self.n_queries * self.longest, rows.shape[1])
             rows = empty.index_copy(0, self.slots, rows)
         return rows.view(self.n_queries, self.longest, -1)
 
     def rows(self, table: Tensor) -> Tensor:
-        """(queries, longest, width) -> (documents, width)."""
+        """Remove the padding: (queries, longest, width) -> (documents, width)."""
         flat = table.reshape(self.n_queries * self.longest, -1)
         return flat if self.full else flat.index_select(0, self.slots)
 
 
 class BatchNorm(nn.Module):
-    """Batch normalization; a batch of a single document, which has no spread, is treated as in prediction.
+    """Batch normalization that treats a batch of a single document, which has no spread, as in prediction.
 
-    PyTorch's own refuses such a batch.
+    PyTorch's own implementation refuses such a batch.
     """
 
     running_mean: Tensor
@@ -89,12 +91,12 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.empty(width))
 
     def reset_parameters(self) -> None:
-        """Start as the identity."""
+        """Initialize to the identity."""
         for part, value in ((self.weight, 1.0), (self.bias, 0.0), (self.running_mean, 0.0), (self.running_var, 1.0)):
             nn.init.constant_(part, value)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(documents, width) -> the same."""
+        """Normalize rows, (documents, width)."""
         of_batch = self.training and len(rows) > 1
         return functional.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, training=of_batch
@@ -108,7 +110,9 @@ def _norm(kind: str, width: int) -> nn.Module:
 
 
 def _dropout(rows: Tensor, share: float, rng: torch.Generator | None) -> Tensor:
-    """Leave out a share of the numbers, and enlarge the others to make up for it; without `rng` leave none out."""
+    """Set a fraction of the values to 0 and rescale the others to compensate; without `rng` return the rows
+    unchanged.
+    """
     if rng is None or share == 0.0:
         return rows
     kept = torch.empty_like(rows).bernoulli_(1.0 - share, generator=rng)
@@ -128,7 +132,7 @@ class MLP(nn.Module):
         self.output = nn.Linear(sizes[-1], shape.n_outputs)
 
     def forward(self, rows: Tensor, layout: QueryTable | None = None, rng: torch.Generator | None = None) -> Tensor:
-        """(documents, features) -> (documents, outputs); a document's outputs depend on its own row alone."""
+        """Map (documents, features) to (documents, outputs); outputs of a document depend only on its own row."""
         del layout
         rows = self.input_norm(rows)
         for layer, norm in zip(self.layer, self.norm, strict=True):
@@ -150,7 +154,7 @@ class AttentionBlock(nn.Module):
         self.wider, self.narrower = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, rows: Tensor, layout: QueryTable, rng: torch.Generator | None) -> Tensor:
-        """(documents, width) -> the same."""
+        """Transform rows, (documents, width)."""
         share = self.shape.dropout
         rows = rows + _dropout(self.mix(self._attend(self.attention_norm(rows), layout)), share, rng)
         inner = _dropout(self.activate(self.wider(self.mlp_norm(rows))), share, rng)
@@ -167,9 +171,9 @@ class AttentionBlock(nn.Module):
 
 
 class SetAttention(nn.Module):
-    """Self-attention over the documents of a query, without positions.
+    """Self-attention over the documents of a query, without positional encoding.
 
-    Reordering the documents of a query reorders their outputs and changes nothing else; other queries do not matter.
+    Permuting the documents of a query permutes their outputs and has no other effect; other queries have no effect.
     """
 
     def __init__(self, shape: Architecture) -> None:
@@ -181,7 +185,7 @@ class SetAttention(nn.Module):
         self.output = nn.Linear(shape.width, shape.n_outputs)
 
     def forward(self, rows: Tensor, layout: QueryTable | None = None, rng: torch.Generator | None = None) -> Tensor:
-        """(documents, features) -> (documents, outputs); without a layout all documents are one query."""
+        """Map (documents, features) to (documents, outputs); without a layout, all documents form one query."""
         layout = QueryTable(np.array([len(rows)]), rows.device) if layout is None else layout
         rows = _dropout(self.input(rows), self.shape.dropout, rng)
         for block in self.block:
@@ -191,13 +195,13 @@ class SetAttention(nn.Module):
 
 
 def build(shape: Architecture) -> MLP | SetAttention:
-    """The network without weights (on PyTorch's ``meta`` device); see `initialize`."""
+    """Return the network without weights (on PyTorch's ``meta`` device); see `initialize`."""
     with torch.device("meta"):
         return MLP(shape) if shape.network == "mlp" else SetAttention(shape)
 
 
 def initialize(network: nn.Module, rng: torch.Generator) -> None:
-    """Weights and biases uniform within ±1/√(number of inputs); norms start as the identity."""
+    """Initialize weights and biases uniformly in ±1/√(number of inputs), and norms to the identity."""
     network.to_empty(device="cpu")
     for part in network.modules():
         if isinstance(part, nn.Linear):
@@ -210,5 +214,5 @@ def initialize(network: nn.Module, rng: torch.Generator) -> None:
 
 
 def expected_gain(logits: Tensor, gains: Tensor) -> Tensor:
-    """Σ_k G(k) softmax(logits)_k, (documents, grades) -> (documents,)."""
+    """Return Σ_k G(k) softmax(logits)_k, (documents, grades) -> (documents,)."""
     return torch.softmax(logits, dim=1) @ gains

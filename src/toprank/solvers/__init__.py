@@ -1,12 +1,12 @@
-"""Solvers: they move weights, and never see a query, a label or a loss.
+"""Solvers update weights; they have no access to queries, labels or losses.
 
 | solver | for | needs |
 |---|---|---|
-| `Newton` | smooth losses, few iterations | Hessian, or its products beyond 500 weights |
+| `Newton` | smooth losses, few iterations | Hessian, or Hessian-vector products above 500 weights |
 | `LBFGS` | smooth losses, many weights | gradient |
 | `Bundle` | convex losses with kinks; a certified gap | subgradient, l2 > 0 |
-| `Proximal` | L1 and elastic net: exact zeros | gradient, better with a Hessian |
-| `GradientDescent` | the papers' protocol; gradients that are no derivative | gradient |
+| `Proximal` | L1 and elastic net: exact zeros | gradient, preferably a Hessian |
+| `GradientDescent` | the papers' protocol; gradients that are not derivatives | gradient |
 | `AveragedStochastic` | objectives resampled at each step (YetiRank) | `resampled`, and what its solver needs |
 
 >>> import numpy as np

@@ -1,4 +1,4 @@
-"""The names of `toprank.solvers`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""The public names of `toprank.solvers` and their modules, for type checkers and for lazy imports in `__init__.py`."""
 
 from toprank.solvers.averaging import AveragedStochastic as AveragedStochastic
 from toprank.solvers.base import Callback as Callback

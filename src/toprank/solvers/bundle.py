@@ -1,16 +1,16 @@
-"""A cutting-plane method for convex losses with kinks, with a certificate of how far the optimum can be.
+"""A cutting-plane (bundle) method for convex losses with kinks, with a certified lower bound of the optimum.
 
-Every evaluation gives a cut, ``L(v) ≥ L(w) + g·(v - w)`` for all v. The largest of the cuts plus the quadratic penalty
-is a model that lies below the objective everywhere, so its minimum is a lower bound; the lowest value seen is an upper
-bound, and the solve ends when they meet. With ``a_j = g_j / √l2`` and ``b_j = L(w_j) - g_j·w_j`` the model's minimum
-is, by duality, ``max_α bᵀα - ½‖Σ_j α_j a_j‖²`` over the simplex, and *every* α in the simplex gives a valid bound: the
-certificate does not hang on how well the small program was solved (Teo et al. 2010; Franc and Sonnenburg 2008).
+Every evaluation gives a cut, ``L(v) ≥ L(w) + g·(v - w)`` for all v. The maximum of the cuts plus the quadratic penalty
+is a model that bounds the objective from below, so its minimum is a lower bound; the lowest value so far is an upper
+bound, and the solve ends when they meet. With ``a_j = g_j / √l2`` and ``b_j = L(w_j) - g_j·w_j`` the dual of the model
+is ``max_α bᵀα - ½‖Σ_j α_j a_j‖²`` over the simplex, and *every* α in the simplex gives a valid bound: the certificate
+does not depend on how accurately the dual was solved (Teo et al. 2010; Franc and Sonnenburg 2008).
 
-The model's minimizer itself is a poor place for the next cut, since the first models are poor. We evaluate at a part
-of the way from the best point to it, longer after a step that fell short of the minimum along the way, shorter after
-one that passed it, never below 1/20. If such a cut does not improve the model at its minimizer, the value there must
-be low enough to improve the best point, so one of the two bounds always moves. On LETOR data this needs a third of the
-evaluations of the plain method where the penalty is small.
+The minimizer of the model is a poor point for the next cut, since the first models are inaccurate. The method evaluates
+at a fraction of the way from the best point to the minimizer. The fraction grows after a step that ended before the
+minimum along the way and shrinks after one that overshot, to no less than 1/20. If such a cut does not improve the
+model at its minimizer, the value there must improve the best point, so one of the two bounds always moves. On LETOR
+data with small penalties this takes a third of the evaluations of the textbook method.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import TRIALS, Penalty, Point, Solution, Solver, SolverRun
 
-SHORTEST = 0.05  # part of the way to the model's minimizer that a step goes at least
-FREE_SLOPE = 1e-12  # a free weight's slope up to this part of the largest slope is rounding
-ZERO_PATIENCE = 200  # iterations beyond the tolerance, to see whether anything beats w = 0
-CLEARLY = 1e-3  # a gap of at most this part of the tolerance leaves no doubt whether anything does
-DETERMINED = 0.01  # a gap of at most this part of what there is to gain over w = 0 leaves the weights little freedom
+MIN_STEP_FRACTION = 0.05  # of the way from the best point to the model's minimizer
+FREE_SLOPE = 1e-12  # slopes of unpenalized weights up to this fraction of the largest slope are rounding
+ZERO_PATIENCE = 200  # iterations beyond the tolerance to decide whether any weights beat w = 0
+ZERO_TOLERANCE = 1e-3  # a gap of at most this fraction of the tolerance decides whether w = 0 is optimal
+GAIN_TOLERANCE = 0.01  # a gap of at most this fraction of the possible gain over w = 0 determines the weights
 
 
 @dataclass(frozen=True)
 class Bundle(Solver):
     """Cutting planes for convex objectives, smooth or not, with a certified duality gap.
 
-    Needs the value and a subgradient, a convex L, and ``l2 > 0`` on every weight that L depends on. A free weight
-    (``l2 = 0``) stays where it starts if L never depends on it, as an intercept under a shift-invariant loss; otherwise
-    the model has no minimum and the solve is refused. Converged when ``value - lower_bound ≤ tolerance · |value|``
-    (default 1e-6), within 5,000 iterations by default (one evaluation each). Memory is O(cuts · (d + cuts)); a cut that
-    had no weight in the last `max_idle` models is dropped, which never lowers the bound.
+    Needs the value and a subgradient of a convex L, and ``l2 > 0`` for every weight that L depends on. An unpenalized
+    weight (``l2 = 0``) keeps its initial value if L does not depend on it, such as an intercept under a shift-invariant
+    loss; otherwise the model has no minimum and the solve is refused. Converged if
+    ``value - lower_bound ≤ tolerance · |value|`` (default 1e-6); at most 5,000 iterations by default, with one
+    evaluation each. Memory is O(cuts · (d + cuts)). A cut that had no weight in the last `max_idle` models is dropped,
+    which never lowers the bound.
 
-    Where w = 0 cannot be beaten by more than the tolerance, `Solution.zero_is_optimal` is set; where the optimum lies
-    below zero's value by at most a hundred times the gap or the tolerance (1e-6, if that is larger),
-    `Solution.near_zero_solution` is; the message reports either. If the gap exceeds a hundredth of the possible gain
-    over w = 0, the method continues (until it does not, or is a thousandth of the tolerance, or for 200 iterations):
-    weights that gain little still rank, and the tolerance should not decide how.
+    `Solution.zero_is_optimal` is set if no weights beat w = 0 by more than the tolerance. `Solution.near_zero_solution`
+    is set if the optimum is below the value at zero by at most a hundred times the gap or the tolerance (at most 1e-6);
+    the message reports either. If the gap exceeds a hundredth of the possible gain over w = 0, the method continues
+    until it no longer does, until it is a thousandth of the tolerance, or for 200 iterations: weights that gain little
+    still rank, and the tolerance should not decide the ranking.
 
     Args:
-        max_idle: how many models in a row a cut may go without weight.
+        max_idle: number of consecutive models in which a cut may have no weight before it is dropped.
 
     >>> class Hinge:
     ...     n_weights = 1
@@ -63,7 +64,7 @@ class Bundle(Solver):
 
     def __post_init__(self) -> None:
         if self.max_idle < 1:
-            raise DataError(f"Bundle must keep cuts for at least 1 iteration, not {self.max_idle}.")
+            raise DataError(f"max_idle must be at least 1, not {self.max_idle}.")
 
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.has_kinks = True
@@ -86,21 +87,21 @@ class Bundle(Solver):
                     return self._converged(run, best, zero, tolerance)
             if run.iterations == max_iterations:
                 return run.solution(
-                    f"Not converged: after {run.steps} the value {best.value:.6g} may still lie "
-                    f"{_share(gap, best.value)} above the optimum ({tolerance:.1e} was asked for). Allow more "
-                    "iterations, or raise the penalty."
+                    f"Not converged: after {run.steps} the value {best.value:.6g} may be "
+                    f"{_share(gap, best.value)} above the optimum (tolerance {tolerance:.1e}). Raise max_iterations, "
+                    "or raise the penalty."
                 )
             trial, part = self._cut(run, cuts, best, target, part)
             if trial is None:
                 return run.solution(
-                    f"Not converged: after {run.steps} the loss is not finite however close to the best "
-                    "weights it is evaluated. Scale the features, or raise the penalty."
+                    f"Not converged: after {run.steps} the loss is not finite even close to the best "
+                    "weights. Standardize the features, or raise the penalty."
                 )
             best = run.best or best
-            run.tell(best, f"the value may lie {_share(gap, best.value)} above the optimum")
+            run.tell(best, f"the value may be {_share(gap, best.value)} above the optimum")
 
     def _first_cuts(self, run: SolverRun, cuts: _Cuts) -> tuple[Point, Point]:
-        """The start and zero, both as cuts: zero's value is needed for the certificate that nothing beats it."""
+        """Add cuts at the start and at zero; the value at zero is needed to certify that no weights beat it."""
         start = run.begin()
         cuts.add(start)
         zero = run.at(np.where(run.penalty.l2 > 0, 0.0, start.weights)) if cuts.penalized(start).any() else start
@@ -111,14 +112,14 @@ class Bundle(Solver):
     def _cut(
         self, run: SolverRun, cuts: _Cuts, best: Point, target: FloatArray, part: float
     ) -> tuple[Point | None, float]:
-        """Evaluate on the way from the best point to the model's minimizer; also return the part to go next time."""
+        """Evaluate between the best point and the model's minimizer; also return the next step fraction."""
         way = target - best.weights
         for _ in range(TRIALS):
             trial = run.at(best.weights + part * way)
             if trial.is_finite:
                 cuts.add(trial)
                 falling = float(trial.grad @ way) < 0
-                return trial, (min(1.0, 2 * part) if falling else max(SHORTEST, 0.7 * part))
+                return trial, (min(1.0, 2 * part) if falling else max(MIN_STEP_FRACTION, 0.7 * part))
             part /= 2
         return None, part
 
@@ -126,19 +127,17 @@ class Bundle(Solver):
         bound = min(run.lower_bound, best.value)
         certified = f"(certified lower bound {bound:.9g})"
         to_gain, gap, at_zero = zero.value - bound, best.value - bound, abs(zero.value)
-        if not (zero.is_finite and to_gain * DETERMINED <= max(gap, min(tolerance, self.defaults[0]) * at_zero)):
-            message = (
-                f"the value {best.value:.6g} lies at most {_share(gap, best.value)} above the optimum {certified}."
-            )
+        if not (zero.is_finite and to_gain * GAIN_TOLERANCE <= max(gap, min(tolerance, self.defaults[0]) * at_zero)):
+            message = f"the value {best.value:.6g} is at most {_share(gap, best.value)} above the optimum {certified}."
             return run.solution(f"Converged in {run.steps}: {message}", converged=best)
-        hangs = ""
+        advice = ""
         if best.value < zero.value:
             claim = "these weights are hardly better than w = 0"
-            hangs = (
-                " How they rank hangs on the tolerance and on few queries: ask for a smaller tolerance, and see "
-                "whether the ranking stays; if not, choose another loss or penalty."
+            advice = (
+                " Their ranking depends on the tolerance and on few queries: lower the tolerance and check whether the "
+                "ranking changes; if so, use another loss or penalty."
             )
-        elif to_gain <= CLEARLY * tolerance * at_zero:
+        elif to_gain <= ZERO_TOLERANCE * tolerance * at_zero:
             claim = "the optimum is w = 0"
         else:
             claim = "no better weights than w = 0 were found"
@@ -146,13 +145,13 @@ class Bundle(Solver):
             f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {to_gain:.1e} {certified}."
         )
         beside_zero = {"zero_is_optimal": to_gain <= tolerance * at_zero, "near_zero_solution": True}
-        return run.solution(f"Converged in {run.steps}: {message}{hangs}", converged=best, **beside_zero)
+        return run.solution(f"Converged in {run.steps}: {message}{advice}", converged=best, **beside_zero)
 
 
 def _is_settled(best: Point, zero: Point, bound: float, tolerance: float) -> bool:
-    """Whether it is settled what beats zero: weights that gain nearly all there is to gain, or nothing."""
+    """Return whether it is decided that zero is beaten: by weights with nearly all of the possible gain, or by none."""
     to_gain, gap = zero.value - bound, best.value - bound
-    return not zero.is_finite or gap <= DETERMINED * to_gain or gap <= CLEARLY * tolerance * abs(zero.value)
+    return not zero.is_finite or gap <= GAIN_TOLERANCE * to_gain or gap <= ZERO_TOLERANCE * tolerance * abs(zero.value)
 
 
 def _share(gap: float, value: float) -> str:
@@ -160,13 +159,13 @@ def _share(gap: float, value: float) -> str:
 
 
 class _Cuts:
-    """The cuts, their Gram matrix, and the weights of the last model's minimum, in arrays with room to grow."""
+    """The cuts, their Gram matrix and the dual weights of the last model, in arrays with spare capacity."""
 
     def __init__(self, penalty: Penalty, max_idle: int) -> None:
         self.free, self.max_idle = penalty.l2 == 0, max_idle
         self.root = np.sqrt(penalty.l2[~self.free])
         if not len(self.root):
-            raise DataError("Bundle needs l2 > 0: without a penalty its model has no minimum. Use a small l2.")
+            raise DataError("Bundle needs l2 > 0, since its model has no minimum without a penalty. Use a small l2.")
         room = 128
         self.n = 0
         self.slopes, self.offsets = np.zeros((room, len(self.root))), np.zeros(room)
@@ -178,12 +177,12 @@ class _Cuts:
         return weights
 
     def add(self, point: Point) -> None:
-        """The cut at a point; refused where it slopes along a free weight."""
+        """Add the cut at a point; refuse one with a slope along an unpenalized weight."""
         d_free = np.abs(point.d_loss[self.free])
         if (d_free > FREE_SLOPE * np.abs(point.d_loss).max()).any():
             place = int(np.flatnonzero(self.free)[np.argmax(d_free)])
             raise DataError(
-                f"Bundle needs l2 > 0 on every weight that the loss depends on, but weight {place} is free. Give it a "
+                f"Bundle needs l2 > 0 on every weight that the loss depends on, but weight {place} has none. Give it a "
                 "small l2, or use LBFGS."
             )
         if self.n == len(self.offsets):
@@ -198,7 +197,9 @@ class _Cuts:
         self.n += 1
 
     def minimize(self, weights: FloatArray, accuracy: float) -> tuple[FloatArray, float]:
-        """The model's minimizer (free weights as in `weights`) and a certified lower bound of its minimum."""
+        """Return the model's minimizer (unpenalized weights as in `weights`) and a certified lower bound of its
+        minimum.
+        """
         n = self.n
         alpha, offsets = self.alpha[:n], self.offsets[:n]
         kernels.minimize_on_simplex(self.gram[:n, :n].copy(), offsets, alpha, accuracy)
@@ -209,7 +210,7 @@ class _Cuts:
         return target, float(offsets @ alpha) - 0.5 * float(slope @ slope)
 
     def _make_room(self) -> None:
-        """Drop idle cuts; grow where most are in use."""
+        """Drop idle cuts; double the capacity if most cuts are in use."""
         kept = np.flatnonzero(self.unused[: self.n] <= self.max_idle)
         room = len(self.offsets) * (2 if len(kept) > 0.7 * self.n else 1)
         gram = np.zeros((room, room))

@@ -1,11 +1,12 @@
-"""Methods that know the value and the gradient only: L-BFGS, and gradient descent as in the papers.
+"""First-order methods: L-BFGS, and gradient descent as in the papers.
 
-L-BFGS guesses the curvature from the last steps. It is our own rather than SciPy's: the line search must step back from
-values that are not finite, Ctrl-C must not lose the best weights, and the end must be said in words.
+L-BFGS estimates the curvature from the last steps. It is our own implementation rather than SciPy's, because the line
+search must step back from values that are not finite, Ctrl-C must not lose the best weights, and the solution must
+describe how the solve ended.
 
-Gradient descent, with a fixed rate and a tolerance that is itself a hyper-parameter, is here to reproduce published
-numbers, and for losses whose gradient is not the derivative of their value (LambdaRank), where no line search can work.
-For everything else Newton or LBFGS is faster and ends at the optimum.
+Gradient descent with a fixed learning rate, whose tolerance is itself a hyperparameter, serves to reproduce published
+numbers, and losses whose gradient is not the derivative of their value (LambdaRank), for which no line search can work.
+For everything else Newton or LBFGS is faster and reaches the optimum.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from toprank.solvers.base import (
     until_finite,
 )
 
-CURVATURE = 0.9  # a step must leave at most this part of the slope (strong Wolfe)
-ADVICE = "If the loss has kinks, use Bundle; if its gradient is not the derivative of its value, GradientDescent."
+CURVATURE = 0.9  # maximum fraction of the initial slope after a step (strong Wolfe)
+ADVICE = "Use Bundle if the loss has kinks, or GradientDescent if the gradient is not the derivative of the value."
 
 
 @dataclass(frozen=True)
 class LBFGS(Solver):
     """Limited-memory BFGS with a strong Wolfe line search, for smooth objectives.
 
-    Needs the value and the gradient. Converged when the gradient's norm is at most `tolerance` (default 1e-6) of what
-    pulled at the start (``max(‖∇L‖, ‖l2 w‖)`` there), or when the decrease that the next step promises is below
-    rounding. At most 1,000 iterations by default.
+    Needs the value and the gradient. Converged if the gradient norm is at most `tolerance` (default 1e-6) times its
+    initial scale (``max(‖∇L‖, ‖l2 w‖)`` at the start), or if the predicted decrease of the next step is below rounding.
+    At most 1,000 iterations by default.
 
     Args:
-        memory: how many past steps shape the next one.
+        memory: number of past steps used to estimate the curvature.
 
     >>> class Parabola:
     ...     n_weights = 2
@@ -68,14 +69,14 @@ class LBFGS(Solver):
 
 
 class _LBFGSSteps:
-    """Steps along ``-H⁻¹g``, where H⁻¹ is what the last steps s and the changes y of the gradient imply."""
+    """Steps along ``-H⁻¹g``, with H⁻¹ estimated from the last steps s and gradient changes y."""
 
     def __init__(self, run: SolverRun, memory: int) -> None:
         self.run = run
         self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=memory)
 
     def next(self, point: Point, size: float) -> Point | None:  # noqa: ARG002
-        """See `descend`. If a direction from memory fails, the memory is dropped and steepest descent tried."""
+        """See `descend`. If a direction from the memory fails, clear the memory and try steepest descent."""
         while True:
             step, from_memory = self.direction(point.grad), bool(self.pairs)
             slope = float(point.grad @ step)
@@ -91,13 +92,13 @@ class _LBFGSSteps:
             self.pairs.clear()
 
     def remember(self, s: FloatArray, y: FloatArray) -> None:
-        """Learn from a step, unless the gradient changed against it: H must stay positive definite."""
+        """Store a step unless its curvature is not positive, so that H stays positive definite."""
         curvature = float(s @ y)
         if curvature > 1e-14 * float(np.linalg.norm(s) * np.linalg.norm(y)):
             self.pairs.append((s, y, curvature))
 
     def direction(self, grad: FloatArray) -> FloatArray:
-        """The two-loop recursion (Nocedal 1980)."""
+        """Return the search direction by the two-loop recursion (Nocedal 1980)."""
         q = -grad
         shares = []
         for s, y, curvature in reversed(self.pairs):
@@ -113,11 +114,11 @@ class _LBFGSSteps:
 
 
 def wolfe(run: SolverRun, point: Point, direction: FloatArray, first: float = 1.0) -> Point | None:
-    """A point with ``f ≤ f0 + 1e-4 t f0'`` and ``|f'| ≤ 0.9 |f0'|`` along the direction (smooth part only).
+    """Return a point with ``f ≤ f0 + 1e-4 t f0'`` and ``|f'| ≤ 0.9 |f0'|`` along the direction (smooth part only).
 
-    The bracket [low, high] always holds such a point: at `low` the value is low enough but the slope is still steep,
-    at `high` the value is too high, or not finite, or the slope has turned. When rounding hides it, the best step
-    that lowered the value is returned; None when there was none.
+    The bracket [low, high] always contains such a point: at `low` the value is low enough but the slope is still steep;
+    at `high` the value is too high or not finite, or the slope has changed sign. If rounding hides it, return the best
+    step that lowered the value, or None if there was none.
     """
     slope0 = float(point.grad @ direction)
     low, high, low_slope, high_slope = 0.0, math.inf, slope0, math.nan
@@ -145,7 +146,7 @@ def wolfe(run: SolverRun, point: Point, direction: FloatArray, first: float = 1.
 
 
 def _between(low: float, high: float, low_slope: float, high_slope: float) -> float:
-    """The next step to try: farther out while nothing stops us, else the secant's zero kept off the bracket's ends."""
+    """Return the next step length: longer without an upper end, else the zero of the secant inside the bracket."""
     if math.isinf(high):
         return 4.0 * low
     if not math.isfinite(high_slope):
@@ -156,19 +157,20 @@ def _between(low: float, high: float, low_slope: float, high_slope: float) -> fl
 
 @dataclass(frozen=True)
 class GradientDescent(Solver):
-    """``w ← w - learning_rate · gradient`` until little changes.
+    """``w ← w - learning_rate · gradient`` until the change is small.
 
-    Needs the value and the gradient. Converged when the `stop` quantity is below `tolerance` (default 1e-4), which
-    with a small rate does not mean that the optimum is near: that is the papers' early stopping. At most 10,000
-    iterations by default.
+    Needs the value and the gradient. Converged if the quantity named by `stop` is below `tolerance` (default 1e-4);
+    with a small learning rate that does not imply a point near the optimum, and acts as the early stopping of the
+    papers. At most 10,000 iterations by default.
 
     Args:
-        learning_rate: length of a step as a multiple of the gradient (1e-3 for ListMLE in the cs-RgList paper). A step
-            to a value that is not finite is halved until the value is finite.
-        stop: ``value``: the change of the objective from one iteration to the next; ``gradient``: the gradient's norm.
-        backtracking: shorten a step until it lowers the value, and let the rate grow again after each success.
-        keep: ``best``: return the weights with the lowest value, unless converged; ``last``: the last ones, as where
-            the value is not what the gradient descends on.
+        learning_rate: step length as a multiple of the gradient (1e-3 for ListMLE in the cs-RgList paper). A step to a
+            value that is not finite is halved until the value is finite.
+        stop: ``value`` for the change of the objective between iterations, ``gradient`` for the gradient norm.
+        backtracking: whether to shorten a step until it lowers the value, and to increase the learning rate after each
+            success.
+        keep: ``best`` returns the weights with the lowest value, unless converged; ``last`` returns the last ones, for
+            gradients that are not the derivative of the value.
 
     >>> class Parabola:
     ...     n_weights = 1
@@ -187,11 +189,11 @@ class GradientDescent(Solver):
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < math.inf:
-            raise DataError(f"The rate of gradient descent must be positive and finite, not {self.learning_rate}.")
+            raise DataError(f"learning_rate must be positive and finite, not {self.learning_rate}.")
         if self.stop not in ("value", "gradient"):
-            raise UnknownNameError("criterion to stop", self.stop, ("value", "gradient"))
+            raise UnknownNameError("stopping criterion", self.stop, ("value", "gradient"))
         if self.keep not in ("best", "last"):
-            raise UnknownNameError("choice of what to keep", self.keep, ("best", "last"))
+            raise UnknownNameError("value of keep", self.keep, ("best", "last"))
 
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.keeps_last = self.keep == "last"
@@ -201,15 +203,15 @@ class GradientDescent(Solver):
         while change >= tolerance and point.grad.any():
             if run.iterations == max_iterations:
                 return run.solution(
-                    f"Not converged: after {run.steps} {measured} {change:.1e} ({tolerance:.1e} was "
-                    f"asked for). {_advice(run, point)}"
+                    f"Not converged: after {run.steps} {measured} {change:.1e} (tolerance "
+                    f"{tolerance:.1e}). {_advice(run, point)}"
                 )
             trial = self._next(run, point, rate)
             if trial is None:
                 wanted = "a lower" if self.backtracking else "a finite"
                 return run.solution(
-                    f"Not converged: after {run.steps} no step of rate {rate:g} or less leads to "
-                    f"{wanted} value. Scale the features, or raise the penalty."
+                    f"Not converged: after {run.steps} no step with a learning rate up to {rate:g} reaches "
+                    f"{wanted} value. Standardize the features, or raise the penalty."
                 )
             if self.backtracking:
                 rate = 2 * float(np.linalg.norm(trial.weights - point.weights) / np.linalg.norm(point.grad))
@@ -227,7 +229,7 @@ class GradientDescent(Solver):
 
 
 def _advice(run: SolverRun, point: Point) -> str:
-    """More iterations help, unless the value grows."""
+    """Return the remedy: more iterations, or a lower learning rate if the value increased."""
     if run.best is not None and point.value > run.best.value:
-        return f"The value has risen from {run.best.value:.6g} to {point.value:.6g}: lower the rate."
-    return "Allow more iterations, or raise the rate."
+        return f"The value increased from {run.best.value:.6g} to {point.value:.6g}; lower the learning rate."
+    return "Raise max_iterations, or raise the learning rate."

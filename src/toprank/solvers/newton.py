@@ -1,10 +1,10 @@
-"""Newton's method: few iterations, each with the curvature.
+"""Newton's method, with exact or Gauss-Newton curvature.
 
-Up to `cholesky_limit` weights the Hessian is formed and factored; beyond, its products alone drive conjugate
-gradients, solved only as accurately as the outer iteration can use. A line search makes the method safe far from the
-optimum, and a Levenberg shift makes it safe where the curvature is singular, indefinite or only a stand-in for the
-true one (Gauss-Newton): when no step along the Newton direction helps, the shift grows and the direction turns
-toward steepest descent.
+Up to `cholesky_limit` weights the Hessian is formed and factorized; above, conjugate gradients use Hessian-vector
+products and are solved only as accurately as the outer iteration requires. A line search makes the method robust far
+from the optimum. A Levenberg shift handles curvature that is singular, indefinite or only an approximation
+(Gauss-Newton): if no step along the Newton direction lowers the value, the shift grows and the direction approaches
+steepest descent.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from toprank.solvers.base import (
     until_finite,
 )
 
-FLAT = 1e-15  # curvature below this part of the largest is what rounding leaves of terms that cancel
-SAFE_PIVOT = 1e-13  # a Cholesky pivot below this part of its diagonal entry is rounding, not curvature
+FLAT = 1e-15  # curvature below this fraction of the largest is the rounding error of terms that cancel
+SAFE_PIVOT = 1e-13  # a Cholesky pivot below this fraction of its diagonal entry is rounding, not curvature
 FIRST_SHIFT = 1e-10
 LARGEST_SHIFT = 1e12
 HOPELESS_SHIFT = 1e30
 CG_LIMIT = 1000
-ADVICE = "Is the gradient the derivative of the value? If not, use GradientDescent; if the loss has kinks, Bundle."
+ADVICE = "Use GradientDescent if the gradient is not the derivative of the value, or Bundle if the loss has kinks."
 
 Curved = Callable[[FloatArray, float, float], tuple[FloatArray, float]]
-"""The curvature at some weights, as a function of a gradient, a shift and how accurate the step must be.
+"""The curvature at some weights, as a function of a gradient, a shift and the required accuracy of the step.
 
-It gives ``-(H + shift·D)⁻¹ grad`` and the shift used, which is larger where the one asked for is not enough.
+Returns ``-(H + shift·D)⁻¹ grad`` and the shift used, which is larger if the given one is too small.
 """
 
 
 @dataclass(frozen=True)
 class Newton(Solver):
-    """Newton's method with a line search, or `full_steps` as in the cs-RgList paper.
+    """Newton's method with a line search, or with `full_steps` as in the cs-RgList paper.
 
-    Needs `hessian`, or `hessian_product` beyond `cholesky_limit` weights. Converged when the gradient's norm is at most
-    `tolerance` (default 1e-8) of what pulled at the start (``max(‖∇L‖, ‖l2 w‖)`` there), or when the decrease that
-    the next step promises is below rounding. At most 100 iterations by default.
+    Needs `hessian`, or `hessian_product` above `cholesky_limit` weights. Converged if the gradient norm is at most
+    `tolerance` (default 1e-8) times its initial scale (``max(‖∇L‖, ‖l2 w‖)`` at the start), or if the predicted
+    decrease of the next step is below rounding. At most 100 iterations by default.
 
     Args:
-        full_steps: full Newton steps without a line search (shortened only where the value is not finite, shifted only
-            where the Hessian is singular); converged when ``‖step‖₁ < tolerance``, 1e-4 by default, and at most 20
+        full_steps: take full Newton steps without a line search, shortened only if the value is not finite and shifted
+            only if the Hessian is singular. Converged if ``‖step‖₁ < tolerance``, 1e-4 by default; at most 20
             iterations.
-        cholesky_limit: the largest number of weights for which the Hessian is formed.
+        cholesky_limit: maximum number of weights for which the Hessian is formed.
 
     >>> class Parabola:
     ...     n_weights = 2
@@ -98,9 +98,9 @@ class Newton(Solver):
         if offers(objective, "hessian"):
             raise DataError(
                 f"Newton would form a Hessian of {n} × {n}, above cholesky_limit = {self.cholesky_limit}, and the "
-                "objective offers no hessian_product. Raise the limit or use LBFGS."
+                "objective has no hessian_product. Raise the limit or use LBFGS."
             )
-        raise DataError("Newton needs the curvature, but the objective offers no hessian; use LBFGS.")
+        raise DataError("Newton needs a Hessian, but the objective has none; use LBFGS.")
 
 
 def _by_matrix(run: SolverRun, weights: FloatArray) -> Curved:
@@ -115,7 +115,7 @@ def _by_products(run: SolverRun, weights: FloatArray) -> Curved:
         ridge = shift * abs(float(grad @ (times(grad) + l2 * grad))) / float(grad @ grad) if shift else 0.0
 
         def shifted(v: FloatArray) -> FloatArray:
-            if out_of_time():  # a product takes as long as an evaluation, and there may be a thousand
+            if out_of_time():  # a product takes as long as an evaluation, and there may be up to CG_LIMIT of them
                 raise Stuck(OUT_OF_TIME)
             product: FloatArray = times(v) + (l2 + ridge) * v
             return product
@@ -126,16 +126,16 @@ def _by_products(run: SolverRun, weights: FloatArray) -> Curved:
 
 
 def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) -> tuple[FloatArray, float]:
-    """``-(H + shift·D)⁻¹ grad`` with D the diagonal of H, and the smallest shift from the given one up that is safe.
+    """Return ``-(H + shift·D)⁻¹ grad`` with D = diag(H), and the smallest safe shift that is at least the given one.
 
-    D instead of the unit matrix of the textbooks makes the step independent of the features' units. Where the diagonal
-    is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factorization possible.
-    Where it is zero up to rounding (a feature that is constant within every query, under a loss of differences), so is
-    the gradient, and their quotient would be a weight made of noise: with the largest curvature instead, the step is 0
-    up to rounding.
+    D instead of the identity makes the step independent of the units of the features. If the diagonal is (almost) zero,
+    so is the gradient in reasonable problems; the floor of D only keeps the factorization possible. If the diagonal is
+    zero up to rounding (a feature that is constant within every query, under a loss of score differences), so is the
+    gradient, and their quotient would be noise: the largest curvature is used instead, so the step is 0 up to rounding.
 
-    We use NumPy, whose BLAS is loaded already. SciPy brings its own, which would be loaded here, after a fit has set
-    the BLAS libraries that it sees to one thread: the first fit of a process would run on more threads than the next.
+    This function uses NumPy, whose BLAS is loaded already. SciPy brings its own BLAS, which would be loaded here, after
+    a fit has limited the loaded BLAS libraries to one thread; the first fit of a process would then use more threads
+    than the next.
     """
     diagonal = np.abs(hessian.diagonal())
     largest = float(diagonal.max())
@@ -153,11 +153,13 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
             pass
         shift = max(10 * shift, FIRST_SHIFT)
         if shift > HOPELESS_SHIFT:
-            raise Stuck("no shift makes the curvature positive definite; is it symmetric? Use LBFGS.")
+            raise Stuck("no shift makes the Hessian positive definite; check that it is symmetric, or use LBFGS.")
 
 
 def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], grad: FloatArray, accuracy: float) -> FloatArray:
-    """Solve ``H step = -grad`` until the residual is `accuracy` of the gradient, or H shows no curvature."""
+    """Solve ``H step = -grad`` until the residual is `accuracy` times the gradient, or until H has no positive
+    curvature.
+    """
     step = np.zeros_like(grad)
     residual = -grad
     direction = residual
@@ -170,7 +172,7 @@ def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], grad: FloatA
         length = float(direction @ direction)
         bend = float(direction @ product) / length
         strongest = max(strongest, bend)
-        if not bend > SAFE_PIVOT * strongest:  # flat, curved the wrong way, or not a number
+        if not bend > SAFE_PIVOT * strongest:  # zero or negative curvature, or NaN
             return step if step.any() else -grad
         t = squared / (bend * length)
         step = step + t * direction
@@ -183,14 +185,14 @@ def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], grad: FloatA
 
 
 class _NewtonSteps:
-    """Newton steps with a line search; keeps the shift from one iteration to the next."""
+    """Newton steps with a line search; the shift carries over to the next iteration."""
 
     def __init__(self, run: SolverRun, curvature: Callable[[FloatArray], Curved]) -> None:
         self.run, self.curvature, self.shift = run, curvature, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
         """See `descend`."""
-        accuracy = min(0.1, math.sqrt(size))  # ever more accurate steps: faster than linear, without waste
+        accuracy = min(0.1, math.sqrt(size))  # increasing accuracy gives superlinear convergence at little cost
         curved = self.curvature(point.weights)
         while self.shift <= LARGEST_SHIFT:
             step, self.shift = curved(point.grad, self.shift, accuracy)
@@ -215,14 +217,14 @@ def _full_steps(
         trial = until_finite(run, point, step)
         if trial is None:
             return run.solution(
-                f"Not converged: after {run.steps} the value is not finite however short the step. "
-                "Scale the features, or raise the penalty."
+                f"Not converged: after {run.steps} the value is not finite, even for very short steps. "
+                "Standardize the features, or raise the penalty."
             )
         point, length = trial, float(np.abs(step).sum())
         run.tell(point, f"step of length {length:.1e}")
         if length < tolerance:
             return run.solution(f"Converged in {run.steps}: the last step had length {length:.1e}.", converged=point)
     return run.solution(
-        f"Not converged: after {run.steps} the steps still have length {length:.1e} "
-        f"({tolerance:.1e} was asked for). Use a line search (full_steps=False), or raise the penalty."
+        f"Not converged: after {run.steps} the last step has length {length:.1e} "
+        f"(tolerance {tolerance:.1e}). Use a line search (full_steps=False), or raise the penalty."
     )

@@ -1,11 +1,11 @@
-"""L1 and elastic-net penalties: weights that are exactly zero.
+"""L1 and elastic-net penalties, whose solutions have weights that are exactly zero.
 
-Where the Hessian fits in memory, proximal Newton: the quadratic model of the smooth part plus the L1 penalty is
-minimized by coordinate descent, finished by an exact solve on the weights that are not zero, and a line search
-follows. Otherwise FISTA: gradient steps, each followed by soft thresholding, with momentum that is dropped as soon as
-it points uphill, and a step length found by backtracking.
+If the Hessian fits in memory, proximal Newton: coordinate descent minimizes the quadratic model of the smooth part plus
+the L1 penalty, an exact solve over the non-zero weights completes it, and a line search follows. Otherwise FISTA:
+gradient steps, each followed by soft thresholding, with momentum that is reset as soon as it points uphill, and a step
+length found by backtracking.
 
-Both measure how far they are by the shortest subgradient, which is zero at the optimum and only there.
+Both measure convergence by the shortest subgradient, which is zero exactly at the optimum.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ from toprank.solvers.base import (
 )
 from toprank.solvers.newton import LARGEST_SHIFT, levenberg_step
 
-ROUNDS = 20
-SWEEPS = 25
+MAX_ROUNDS = 20
+MAX_SWEEPS = 25
 METHODS = ("auto", "newton", "fista")
-FLAT = 1e-15  # less than this part of the largest curvature is rounding; a weight gets at least so much
+FLAT = 1e-15  # minimum curvature of a weight, as a fraction of the largest; less is rounding
 
 
 def minimize_model(
     hessian: FloatArray, grad: FloatArray, weights: FloatArray, l1: FloatArray, accuracy: float
 ) -> FloatArray:
-    """``argmin_z grad·(z - w) + ½ (z - w)ᵀH(z - w) + Σ_i l1_i |z_i|``, until its shortest subgradient is `accuracy`.
+    """Minimize ``grad·(z - w) + ½ (z - w)ᵀH(z - w) + Σ_i l1_i |z_i|`` over z.
 
-    Coordinate descent soon knows which weights are zero, but creeps where features are correlated; so after a few
-    sweeps the weights that are not zero are solved for together, which is exact once their signs are right.
+    Stops when the norm of the shortest subgradient is at most `accuracy`. Coordinate descent finds the zero weights
+    quickly but converges slowly for correlated features, so after a few sweeps the non-zero weights are solved for
+    jointly, which is exact once their signs are right.
     """
     z = weights.copy()
     slope = grad.copy()
-    for _ in range(ROUNDS):
-        if kernels.descend_coordinates(hessian, l1, z, slope, accuracy, SWEEPS) <= accuracy:
+    for _ in range(MAX_ROUNDS):
+        if kernels.descend_coordinates(hessian, l1, z, slope, accuracy, MAX_SWEEPS) <= accuracy:
             break
         _solve_support(hessian, l1, z, slope)
     return z
 
 
 def _solve_support(hessian: FloatArray, l1: FloatArray, z: FloatArray, slope: FloatArray) -> None:
-    """Move the non-zero weights to the minimum for their signs; one that reaches zero on the way stays there."""
+    """Move the non-zero weights to the minimum for their signs; a weight that reaches zero on the way stays zero."""
     crossing = True
     while crossing and z.any():
         support = np.flatnonzero(z)
@@ -79,15 +80,15 @@ def _solve_support(hessian: FloatArray, l1: FloatArray, z: FloatArray, slope: Fl
 class Proximal(Solver):
     """Proximal Newton or FISTA for a smooth L with L1 and L2 penalties.
 
-    Needs the value and the gradient; proximal Newton also `hessian`. Converged when the shortest subgradient's norm is
-    at most `tolerance` (default 1e-6) of what pulled at the start (the largest of ``‖∇L‖, ‖l2 w‖, ‖l1 sign w‖`` there),
-    or when the decrease that the next step promises is below rounding. At most 10,000 iterations by default (Newton
-    needs about ten).
+    Needs the value and the gradient; proximal Newton also needs `hessian`. Converged if the norm of the shortest
+    subgradient is at most `tolerance` (default 1e-6) times its initial scale (the largest of
+    ``‖∇L‖, ‖l2 w‖, ‖l1 sign w‖`` at the start), or if the predicted decrease of the next step is below rounding. At
+    most 10,000 iterations by default (Newton needs about ten).
 
     Args:
-        method: ``newton``, ``fista``, or ``auto``: Newton where the objective has a Hessian and at most `newton_limit`
+        method: ``newton``, ``fista``, or ``auto``: Newton if the objective has a Hessian and at most `newton_limit`
             weights.
-        newton_limit: the largest number of weights for which ``auto`` forms the Hessian.
+        newton_limit: maximum number of weights for which ``auto`` forms the Hessian.
 
     >>> class Parabola:
     ...     n_weights = 2
@@ -110,16 +111,18 @@ class Proximal(Solver):
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         curved = offers(run.objective, "hessian")
         if self.method == "newton" and not curved:
-            raise DataError("Proximal Newton needs the curvature, but the objective offers no hessian; use 'fista'.")
+            raise DataError("Proximal Newton needs a Hessian, but the objective has none; use method='fista'.")
         newton = self.method == "newton" or (
             self.method == "auto" and curved and run.objective.n_weights <= self.newton_limit
         )
         steps = _Newton(run) if newton else _Fista(run)
-        return descend(run, steps.next, tolerance, max_iterations, "Is the loss smooth, and its gradient exact?")
+        return descend(
+            run, steps.next, tolerance, max_iterations, "Check that the loss is smooth and its gradient is exact."
+        )
 
 
 class _Newton:
-    """Each step minimizes ``g·(z - w) + ½ (z - w)ᵀH(z - w) + Σ l1 |z|``; H is shifted as in `Newton`."""
+    """Steps that minimize ``g·(z - w) + ½ (z - w)ᵀH(z - w) + Σ l1 |z|``; H is shifted as in `Newton`."""
 
     def __init__(self, run: SolverRun) -> None:
         self.run, self.shift = run, 0.0
@@ -147,34 +150,34 @@ class _Newton:
 
 
 class _Fista:
-    """Accelerated proximal gradient steps; `bend` is the current guess of the gradient's Lipschitz constant."""
+    """Accelerated proximal gradient steps; `bend` estimates the Lipschitz constant of the gradient."""
 
     def __init__(self, run: SolverRun) -> None:
         self.run, self.bend, self.momentum = run, 0.0, 1.0
         self.previous: Point | None = None
 
     def next(self, point: Point, size: float) -> Point | None:  # noqa: ARG002
-        """See `descend`. Without momentum a step always goes down, so an uphill one is repeated without."""
+        """See `descend`. Repeat an uphill step without momentum, which always goes downhill."""
         if not self.bend:
             self.bend = _first_bend(self.run, point)
         momentum = _grown(self.momentum)
         trial = None
         if self.previous is not None:
             push = (self.momentum - 1) / momentum * (point.weights - self.previous.weights)
-            ahead = self.run.at(point.weights + push, candidate=False)  # its zeros are not exact
+            ahead = self.run.at(point.weights + push, candidate=False)  # its weights are not exactly zero
             trial = self._thresholded(ahead) if ahead.is_finite else None
             if trial is not None and _uphill(ahead, trial, point):
                 trial = None
         if trial is None:
             trial, momentum = self._thresholded(point), _grown(1.0)
         self.previous, self.momentum = point, momentum
-        self.bend *= 0.9  # else one bad region would set the pace for ever
+        self.bend *= 0.9  # otherwise one steep region would slow down all later steps
         return trial
 
     def _thresholded(self, ahead: Point) -> Point | None:
-        """The proximal step, short enough for the parabola with curvature `bend` to bound the smooth part.
+        """Return the proximal step, short enough for the parabola with curvature `bend` to bound the smooth part.
 
-        Where the values differ by rounding only, the change of the gradient along the step decides instead.
+        If the values differ only by rounding, the change of the gradient along the step decides instead.
         """
         for _ in range(100):
             target = soft_threshold(ahead.weights - ahead.grad / self.bend, self.run.penalty.l1 / self.bend)
@@ -195,13 +198,13 @@ def _grown(momentum: float) -> float:
 
 
 def _uphill(ahead: Point, trial: Point, point: Point) -> bool:
-    """The value has risen, or the proximal step pulls against the momentum: time to restart it."""
+    """Return whether the momentum must be reset: the value increased, or the proximal step opposes the momentum."""
     against = float((ahead.weights - trial.weights) @ (trial.weights - point.weights)) > 0
     return against or trial.value > point.value
 
 
 def _first_bend(run: SolverRun, point: Point) -> float:
-    """The curvature along the gradient, seen over a short step."""
+    """Estimate the curvature along the gradient by a short step."""
     pull = run.penalty.subgradient(point.weights, point.grad)
     norm, length = float(np.linalg.norm(pull)), 1e-4 * (1 + float(np.linalg.norm(point.weights)))
     nearby = run.at(point.weights - (length / norm) * pull, candidate=False)
