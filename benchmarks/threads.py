@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from toprank.rankers.trees.cores import ASKED
+from toprank.rankers.trees.cores import VARIABLE
 
 SPINS = {"default": None, "0": "0", "1,000": "1000"}
 AS_A_COMMAND = "as a command"
@@ -78,10 +78,10 @@ def one_run(kind: str, threads: int, large: bool) -> float:
 
 
 def measured(kind: str, threads: int, spins: str | None, large: bool) -> float:
-    decided = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", ASKED)
+    decided = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in decided}
     environment |= {} if spins is None else {"GOMP_SPINCOUNT": spins}
-    environment |= {ASKED: "1"} if kind == AS_A_COMMAND else {}
+    environment |= {VARIABLE: "1"} if kind == AS_A_COMMAND else {}
     command = [sys.executable, __file__, "--one", kind, str(threads), *(["--large"] if large else [])]
     return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 

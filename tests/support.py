@@ -56,7 +56,7 @@ def entry_point() -> Iterator[Callable[[], None]]:
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         patch.setattr(main, "_listen", lambda: None)
-        for name in ("GOMP_SPINCOUNT", cores.ASKED):
+        for name in ("GOMP_SPINCOUNT", cores.VARIABLE):
             patch.setenv(name, os.environ.get(name, ""))  # so that it is put back
             patch.delenv(name)
         yield main.run

@@ -391,9 +391,9 @@ def test_busy_cores_are_left_to_others_as_by_the_command(parts, monkeypatch, ask
         return FreeCores(1, "")
 
     if asked is None:
-        monkeypatch.delenv(cores.ASKED, raising=False)  # a command that ran in this process asks for it
+        monkeypatch.delenv(cores.VARIABLE, raising=False)  # a command that ran in this process asks for it
     else:
-        monkeypatch.setenv(cores.ASKED, asked)
+        monkeypatch.setenv(cores.VARIABLE, asked)
     monkeypatch.setattr(tree_parameters, "_CELLS_PER_THREAD", 1)
     monkeypatch.setattr(tree_parameters, "available_threads", lambda threads=None: 2 if threads is None else threads)
     monkeypatch.setattr(tree_parameters, "free_cores", look)

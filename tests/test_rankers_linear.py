@@ -66,7 +66,7 @@ def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
     ("scorer", "loss"), [(Logits(4, 3), losses.Multinomial(n_grades=3)), (Thresholds(4, 3), losses.Ordinal(n_grades=3))]
 )
 def test_likelihood_derivatives(data, scorer, loss, monkeypatch):
-    monkeypatch.setattr("toprank.scorers.expected_gain._HELD", 64 * 8 * 4)  # a query's rows come in parts
+    monkeypatch.setattr("toprank.scorers.expected_gain._MAX_BYTES", 64 * 8 * 4)  # a query's rows come in parts
     rng = np.random.default_rng(0)
     features = Features(data.X, Standardization.from_data(data.X))
     objective = RankingObjective(scorer, features, loss.on(data.labels, data.queries))

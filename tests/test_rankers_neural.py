@@ -161,7 +161,7 @@ def test_recorded_steps_are_those_taken_one_by_one(halves, loss, dropout, monkey
     outputs = "grades" if loss == "Multinomial" else "score"
     options = {"device": "cuda", "epochs": 4, "dropout": dropout, "batch_documents": 100, "outputs": outputs}
     recorded = network(loss, **options).fit(train)
-    monkeypatch.setattr(neural_resident, "_BEFORE_RECORDING", 10**9)
+    monkeypatch.setattr(neural_resident, "_N_WARMUP_STEPS", 10**9)
     taken = network(loss, **options).fit(train)
     np.testing.assert_allclose(recorded.history_["loss"], taken.history_["loss"], rtol=1e-6)
     np.testing.assert_allclose(recorded.predict(train), taken.predict(train), atol=1e-5)
@@ -352,7 +352,7 @@ def test_an_epoch_counts_only_with_its_weights():
     watch = EpochStopping(steps=3, callbacks=[interrupt])
     with pytest.raises(KeyboardInterrupt):
         watch.note(Interrupting(), "weights", loss=1.0)
-    assert not watch.has_something_to_keep
+    assert not watch.has_completed_step
     with pytest.raises(KeyboardInterrupt):
         watch.note({"valid": 0.5}, "weights", loss=1.0)
     assert watch.kept() == ("weights", 1, 0.5)

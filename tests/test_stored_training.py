@@ -122,7 +122,7 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
         return parts + ([objective.hessian(weights)] if objective.hessian else [])
 
     whole = everything(1)
-    monkeypatch.setattr(objectives, "_WAITING", 1)
+    monkeypatch.setattr(objectives, "_MAX_TERM_BYTES", 1)
     monkeypatch.setattr(objectives, "_AT_LEAST", 7)
     for threads in (1, 2):
         for one, other in zip(whole, everything(threads), strict=True):
@@ -177,7 +177,7 @@ def test_one_large_query_needs_no_copy_of_its_features(both, monkeypatch, kind):
     whole = everything()
     assert min(sizes) == data.n_documents
     sizes.clear()
-    monkeypatch.setattr(expected_gain, "_HELD", 100 * 6 * 8)
+    monkeypatch.setattr(expected_gain, "_MAX_BYTES", 100 * 6 * 8)
     for one, other in zip(whole, everything(), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
     assert max(sizes) == 100

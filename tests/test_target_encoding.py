@@ -157,7 +157,7 @@ def test_useless_categories_are_seldom_taken():
     for seed in range(60):
         data = noise(seed, documents_of_a_level=4)
         taken += bool(choose_encodings(data, None, data.encoding, "auto", 0).tables)
-    assert taken <= binom.ppf(0.999, 60, target_encoding.LEVEL)
+    assert taken <= binom.ppf(0.999, 60, target_encoding.SIGNIFICANCE_LEVEL)
 
 
 def test_many_useless_categories_are_taken_no_more_often_than_one():
@@ -176,7 +176,7 @@ def test_many_useless_categories_are_taken_no_more_often_than_one():
         taken["single"] += any(len(place) == 1 for place in places)
         taken["pair"] += any(len(place) == 2 for place in places)
     for kind, count in taken.items():
-        assert binom.sf(count - 1, shops, target_encoding.LEVEL) > 1e-3, (kind, count)
+        assert binom.sf(count - 1, shops, target_encoding.SIGNIFICANCE_LEVEL) > 1e-3, (kind, count)
 
 
 def test_what_helps_is_taken_and_told():

@@ -85,7 +85,7 @@ def test_without_the_grid_they_are_not(data, monkeypatch):
 def machine(tmp_path, monkeypatch, *, seen: int, of: int | None, running: int = 1, group: dict[str, str] | None = None):
     """A machine of so many cores, of which the process may use those seen, as its files tell."""
     monkeypatch.setattr(cores, "_ROOT", tmp_path)
-    monkeypatch.setattr(cores, "_BETWEEN", 0.0)
+    monkeypatch.setattr(cores, "_INTERVAL", 0.0)
     monkeypatch.setattr(cores, "available_threads", lambda: seen)
     (tmp_path / "proc/self").mkdir(parents=True)
     if of is not None:
@@ -177,11 +177,11 @@ def busy(monkeypatch):
 
 def test_only_a_process_that_is_asked_to_leaves_cores_to_others(busy, monkeypatch):
     data = tr.synthetic(n_queries=20, seed=0)
-    monkeypatch.delenv(cores.ASKED, raising=False)
+    monkeypatch.delenv(cores.VARIABLE, raising=False)
     assert parameters.training_threads(None, data).threads == 4
-    monkeypatch.setenv(cores.ASKED, "0")
+    monkeypatch.setenv(cores.VARIABLE, "0")
     assert parameters.training_threads(None, data).threads == 4
-    monkeypatch.setenv(cores.ASKED, "1")
+    monkeypatch.setenv(cores.VARIABLE, "1")
     assert parameters.training_threads(None, data).threads == 1
     assert parameters.training_threads(3, data) == FreeCores(3, "")
 
@@ -190,7 +190,7 @@ def test_small_data_are_not_asked_for(busy, monkeypatch):
     def never():
         raise AssertionError("one thread finds a core anyway")
 
-    monkeypatch.setenv(cores.ASKED, "1")
+    monkeypatch.setenv(cores.VARIABLE, "1")
     monkeypatch.setattr(parameters, "free_cores", never)
     monkeypatch.setattr(parameters, "_CELLS_PER_THREAD", 1 << 30)
     assert parameters.training_threads(None, tr.synthetic(n_queries=20, seed=0)).threads == 1
@@ -199,9 +199,9 @@ def test_small_data_are_not_asked_for(busy, monkeypatch):
 def test_a_training_that_is_followed_says_so_and_its_model_is_the_same(busy, monkeypatch, capfd, tmp_path):
     data = tr.synthetic(n_queries=60, seed=0)
     options = {"n_trees": 3, "min_data_in_leaf": 5}
-    monkeypatch.delenv(cores.ASKED, raising=False)
+    monkeypatch.delenv(cores.VARIABLE, raising=False)
     tr.TreeRanker(**options).fit(data).save(tmp_path / "all.toprank")
-    monkeypatch.setenv(cores.ASKED, "1")
+    monkeypatch.setenv(cores.VARIABLE, "1")
     tr.TreeRanker(**options).fit(data).save(tmp_path / "one.toprank")
     assert capfd.readouterr().err == ""
     assert (tmp_path / "all.toprank").read_bytes() == (tmp_path / "one.toprank").read_bytes()
@@ -212,7 +212,7 @@ def test_a_training_that_is_followed_says_so_and_its_model_is_the_same(busy, mon
 @pytest.mark.parametrize("before", [None, "0"])
 def test_commands_leave_busy_cores_unless_the_user_decided(before, monkeypatch, run_command):
     if before is not None:
-        monkeypatch.setenv(cores.ASKED, before)
+        monkeypatch.setenv(cores.VARIABLE, before)
     monkeypatch.setattr(main, "_run", lambda: None)
     run_command()
-    assert os.environ[cores.ASKED] == (before or "1")
+    assert os.environ[cores.VARIABLE] == (before or "1")

@@ -24,7 +24,7 @@ from toprank.errors import require_extra
 from toprank.evaluation.scores import BoundMetric
 from toprank.metrics.parsing import parse
 from toprank.rankers.early_stopping import BoosterStopping, PriorTraining
-from toprank.rankers.trees.parameters import InitialTrees, categorical_columns, grown, lightgbm_parameters
+from toprank.rankers.trees.parameters import InitialTrees, categorical_columns, initial_trees, lightgbm_parameters
 from toprank.rankers.trees.training import InitialState, booster_of, datasets, is_sampled, make_rounds, objective_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def train_share(
     data, held_out = _concatenated(rows), _concatenated(valid)
     assert data is not None
     own = replace(plan.ranker, threads=config.threads)
-    before = grown(own)
+    before = initial_trees(own)
     if state is not None:
         before = InitialTrees(booster_of(state.trees), state.rounds, plan.intercept, plan.gains)
     # The client decides how long to wait for a trainer that does not connect or reply.

@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.exporters.onnx_nodes import GraphNodes
-from toprank.rankers.foreign.onnx_checks import MOST_DEPTH
+from toprank.rankers.foreign.onnx_checks import MAX_DEPTH
 from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
 
 _LEQ, _LT = 0, 1  # modes of nodes
@@ -57,10 +57,10 @@ def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
 def too_deep(forest: Forest) -> str | None:
     """Return the reason if the trees are too deep for a runtime, else None."""
     for number, tree in enumerate(forest.trees):
-        if len(tree.feature) > MOST_DEPTH and tree.depth > MOST_DEPTH:
+        if len(tree.feature) > MAX_DEPTH and tree.depth > MAX_DEPTH:
             return (
                 f"tree number {number} (from 0) has {tree.depth:,} levels, and ONNX runtimes, which recurse for each "
-                f"level, crash above about {MOST_DEPTH} levels. Train with a limit of the depth."
+                f"level, crash above about {MAX_DEPTH} levels. Train with a limit of the depth."
             )
     return None
 

@@ -1,4 +1,4 @@
-"""Every ranker that a model file may hold, and its home: read by type checkers, and by `__init__.py` as it starts."""
+"""Every ranker that a model file may contain and its module, for type checkers and the lazy imports of `__init__`."""
 
 # isort: off
 from toprank.rankers.linear.ranker import LinearRanker as LinearRanker

@@ -1,6 +1,7 @@
-"""What every ranker is: a scikit-learn estimator that knows about queries.
+"""`Ranker`, the base class of all rankers: a scikit-learn estimator that handles queries.
 
-`fit(X, y, qid=...)` or `fit(data)`; `predict` gives scores, `rank` gives documents in order, `save` writes one file.
+`fit(X, y, qid=...)` or `fit(data)` trains; `predict` returns scores, `rank` returns documents in order, and `save`
+writes one file.
 """
 
 from __future__ import annotations
@@ -42,60 +43,64 @@ class ConvergenceWarning(UserWarning):
 
 
 class ConstantScoresWarning(UserWarning):
-    """The ranker gives every document the same score."""
+    """The ranker assigns the same score to every document."""
 
 
 class Ranker(Explainable, Expressible, Savable):
-    """Base of all rankers; each is a dataclass, whose fields are the parameters.
+    """Base class of all rankers; each is a dataclass whose fields are its parameters.
 
-    A fitted ranker has `n_features_in_`, `feature_names_in_` if the features had names, and `training_`: where it
-    comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
+    A fitted ranker has `n_features_in_`, `feature_names_in_` if the features have names, and `training_`, the
+    provenance that is saved with the model (fingerprint of the data, sizes, validation metric).
     """
 
     supports_categories: ClassVar[bool] = False
-    """Whether it takes codes of categories; other rankers see a column of zeros and ones for each frequent level."""
+    """Whether the ranker accepts category codes; other rankers get a column of zeros and ones for each frequent
+    level.
+    """
     supports_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
     supports_missing: ClassVar[bool] = True
     """Whether features may be missing; otherwise missing values are refused."""
     propagates_infinity: ClassVar[bool] = True
-    """Whether an infinite feature shows in the score, which is then refused; otherwise rows are checked."""
+    """Whether an infinite feature makes the score infinite or NaN, which is refused; otherwise rows are checked."""
     supports_distributed: ClassVar[bool] = False
-    """Whether it can be trained on a cluster, from partitions of the data."""
+    """Whether the ranker can be trained on a cluster, from partitions of the data."""
     has_penalty_path: ClassVar[bool] = False
-    """Whether it takes several penalties at once and starts each from the solution before; see `PathRanker`."""
+    """Whether the ranker accepts several penalties and warm-starts each from the previous solution; see
+    `PathRanker`.
+    """
     uses_duality_gap: ClassVar[bool] = False
-    """Whether `tolerance` is a duality gap where the loss has kinks, so that a rough solution tells rankers apart."""
+    """Whether `tolerance` is a duality gap for losses with kinks, so that even rough solutions can be compared."""
     needs_exclusive_training: ClassVar[bool] = False
-    """Whether trainings run one after the other, because they would share a device or a setting."""
+    """Whether trainings must run one after another, because they share a device or a global setting."""
     can_be_calibrated: ClassVar[bool] = False
-    """Whether it may give P(grade | x), which is calibrated on rows that it was not trained on."""
+    """Whether the ranker can predict P(grade | x), which is calibrated on rows that it was not trained on."""
     rounds: ClassVar[Rounds | None] = None
-    """What it calls its rounds; None if it does not learn in rounds."""
+    """The names of its number of rounds; None if it does not learn in rounds."""
     family: ClassVar[str | None] = None
-    """Its family: ``linear``, ``trees`` or ``networks``."""
+    """The model family: ``linear``, ``trees`` or ``networks``."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Packages that it needs beyond those of every ranker; other versions of them may give other numbers."""
+    """Packages that it needs in addition to those of every ranker; other versions of them may give other numbers."""
 
     n_features_in_: int
     encoding_: Encoding | None
-    """The kinds of the features, if some of them are categories, dates or durations."""
+    """The types of the features, if some are categories, dates or durations."""
     columns_: SeenColumns | None
-    """The columns that it sees, if categories become zeros and ones or means of their levels."""
+    """The input columns, if categories are one-hot or target encoded."""
     target_encoding: EncodedCategories = False
-    """Which categories are seen as means of their levels; see `toprank.rankers.target_encoding`."""
+    """Which categories to replace by target encodings; see `toprank.rankers.target_encoding`."""
     text_: TextFeatures | None
-    """The statistics of words that it learned, from which queries and documents get columns of what they share."""
+    """The word statistics from the training data, which match features of queries and documents are computed from."""
     training_: dict[str, Any]
     standardization_: Standardization
     interrupted_: bool
 
     def search_space(self) -> dict[str, Any] | None:
-        """Return the hyper-parameters that `toprank.tune` searches, as plain values; None for the system's grid."""
+        """Return the hyperparameters that `toprank.tune` searches, as plain values; None for the grid of the system."""
         return None
 
     def check_parameters(self) -> None:
-        """Refuse parameters that are wrong for any data; called by `fit` before training, and by searches."""
+        """Refuse parameters that are invalid for any data; called by `fit` before training, and by searches."""
 
     def fit(
         self,
@@ -114,8 +119,9 @@ class Ranker(Explainable, Expressible, Savable):
             y: the labels, if X are features.
             qid: the query of each document, if X are features; rows need not be grouped. None for one query.
             sample_weight: the weight of each document, if X are features; see `document_weights` of `RankingData`.
-            group: instead of `qid`, the number of rows of each query, one query after the other (as in LightGBM).
-            valid: a `RankingData`, or (X, y, qid), to choose a penalty or a number of rounds by; never trained on.
+            group: alternative to `qid`: the number of rows of each query, in order (as in LightGBM).
+            valid: validation data, a `RankingData` or (X, y, qid), to select a penalty or a number of rounds. Never
+                used for training.
         """
         if (y is None and _is_elsewhere(X)) or _is_elsewhere(valid):
             raise columns.elsewhere()
@@ -124,7 +130,7 @@ class Ranker(Explainable, Expressible, Savable):
         return self.fit_source(X, y, qid, valid, sample_weight)
 
     def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> Self:
-        """Do what `fit` does, also for a `Source`, which is what a cluster hands to its rankers."""
+        """Fit like `fit`, also from a `Source`, which a cluster passes to its rankers."""
         draft = self.unfitted_copy()
         draft._fit_checked(X, y, qid, valid, weights)
         return self.commit(draft)
@@ -150,113 +156,115 @@ class Ranker(Explainable, Expressible, Savable):
         if self.columns_ is not None:
             data = source_of(data).widened(self.columns_, folds=self.encoding_seed)
             valid = None if valid is None else source_of(valid).widened(self.columns_)
-        if isinstance(data, RankingData) and data.n_unjudged:  # no loss reads these labels: any number would do
+        if isinstance(data, RankingData) and data.n_unjudged:  # no loss reads these labels, so any number is valid
             data = data.replace(labels=np.where(data.judged, data.labels, 0.0))
         self.check_parameters()
         with one_blas_thread():
             self._fit(data, valid)
 
     def _check_data(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        """Refuse data to learn from that have no features, unjudged documents or infinite values."""
+        """Refuse training data without features, with unjudged documents or with infinite values."""
         if data.n_features == 0 and getattr(data, "text", None) is None:
-            raise DataError("There are no features; a ranker needs at least one.")
+            raise DataError("The data have no features; a ranker needs at least one.")
         if data.n_unjudged and (self._reads_labels or not isinstance(data, RankingData)):
             raise columns.unjudged(data.n_unjudged)
         if valid is not None and same_content(data, valid):
             leakage.warn_of_same_data()
-        for part in (None if self.standardizes else data, valid):  # a standardization refuses infinite values itself
+        for part in (None if self.standardizes else data, valid):  # the standardization refuses infinite values itself
             if isinstance(part, RankingData):
                 check_finite(part.X, part.feature_names)
 
     def categories_to_encode(self) -> EncodedCategories:
-        """Return which categories to see as means of their levels."""
+        """Return which categories to replace by target encodings."""
         return self.target_encoding
 
     @property
     def encoding_seed(self) -> int:
-        """The seed of the folds by which training data are target-encoded."""
+        """The seed of the folds for the target encoding of training data."""
         return int(getattr(self, "seed", 0))
 
     @property
     def _reads_labels(self) -> bool:
-        """Whether training reads the labels; it does not if the loss learns from a teacher alone."""
+        """True if training uses the labels; false for losses that learn only from a teacher."""
         return reads_labels(getattr(self, "loss", None)) or getattr(self, "outputs", "score") == "grades"
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
-        """Learn from a `RankingData`, or from any `Source` if it `supports_distributed`; the data are checked.
+        """Learn from a `RankingData`, or from any `Source` if the ranker `supports_distributed`; the data are checked.
 
-        `self` is a draft with the parameters of this fit; whatever is set on it becomes part of the record.
+        `self` is a draft with the parameters of this fit; attributes set on it become the fitted record.
         """
 
     @abstractmethod
     def _scores(self, X: Any) -> FloatArray:
-        """Return the scores of rows, whose number of columns is checked already."""
+        """Return the scores of rows whose number of columns has been checked."""
 
     def query_scores(self, X: FloatArray) -> FloatArray:
-        """Return the scores of one query's documents, without the checks of `predict`: for callers that score often.
+        """Return the scores of one query's documents without the checks of `predict`, for callers that score often.
 
         X must be float64 in C order, with NaN for missing values and the columns and codes of training.
         """
         return finite(self._scores(X if self.columns_ is None else self.columns_.columns(X)))
 
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
-        """Scores, one for each document, higher is better.
+        """Return one score for each document; higher is better.
 
         Args:
-            X: a `RankingData`, or features: an array, or a frame that has the columns of training among others.
-            qid: the query of each row, if X are features and the ranker looks at whole queries.
+            X: a `RankingData`, or features: an array, or a frame that contains the columns of training.
+            qid: the query of each row, if X are features and the ranker `uses_query_context`.
 
         Scores are in the order of the features or of `data.X`; see `data.in_source_order(scores)`.
         """
-        del qid  # scores of this ranker do not depend on the other documents of the query
+        del qid  # this ranker scores each document independently
         return by_row(X, finite(self._scores(self._prediction_rows(X))))
 
     def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | str | None = None) -> dict[Any, list[Any]]:
-        """The best k documents of each query, best first: their ids, or row numbers where they have none.
+        """Return the best k documents of each query, best first, as ids (or row numbers, if documents have no ids).
 
         Args:
             data: a `RankingData`; a frame with the columns of training, queries and document ids, read like the
                 training data (see `like` in `RankingData.from_frame`); or features, with `qid`.
-            k: how many documents of each query; None for all.
-            qid: the query of each row of features in any order, or the name of a frame's column of queries.
+            k: number of documents per query; None for all.
+            qid: the query of each row of features in any order, or the name of the query column of a frame.
         """
         if not isinstance(data, RankingData):
             check_is_fitted(self)
             data = columns.with_queries(self, data, qid)
         elif qid is not None:
-            raise DataError("The data know their queries already; leave qid out.")
+            raise DataError("The data contain their queries; omit qid.")
         scores = self.predict(data)
         if len(scores) > 1 and (scores == scores[0]).all():
-            self.warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
+            self.warn_constant(
+                "All documents have the same score; they are returned in the order of the rows, not ranked."
+            )
         names, best = data.row_names, best_rows(scores, data.queries, k)
         return {query: names[rows].tolist() for query, rows in zip(data.qids.tolist(), best, strict=True)}
 
     def _data_of(self, rows: Any, labels: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> RankingData:
-        """Rows with the columns of training, in their order and codes, as data that have their names and levels."""
+        """Return rows with the columns of training, in their order and codes, as data with their names and levels."""
         names = getattr(self, "feature_names_in_", None)
         return RankingData(rows, labels, qid=qid, feature_names=names, encoding=self.encoding_)
 
     def score(
         self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: Any = None
     ) -> float:
-        """NDCG@10 under the `standard` convention; other metrics: `toprank.make_scorer`.
+        """Return NDCG@10 under the `standard` convention; for other metrics see `toprank.make_scorer`.
 
-        `sample_weight` changes nothing; scikit-learn's pipelines and searches pass on what `fit` was given.
+        `sample_weight` is ignored; scikit-learn's pipelines and searches pass on the weights that `fit` received.
 
-        Warns if queries that `fit` saw come with other rows, as if rows were split at random: the number is then too
-        high. Queries are recognized by their ids, unless these are 0 … n - 1 or 1 … n, as in many files.
+        Warns if queries of the training data reappear with other rows, as after a random split of rows; the value is
+        then too high. Queries are recognized by their ids, unless these are 0 … n - 1 or 1 … n, as in many files.
         """
         del sample_weight
         data = X if isinstance(X, RankingData) else y
         if data is None:
-            raise DataError("score needs labels: give y, or a RankingData.")
+            raise DataError("score needs labels: pass y, or a RankingData.")
         check_is_fitted(self)
         common_index(X=X, y=y, qid=qid)
         if qid is None and not isinstance(X, RankingData) and self.training_["queries"] > 1:
             raise DataError(
-                "score was given no qid, but the ranker learned from many queries: all rows as one query would give "
-                "another number. Give score the qid of each row; under scikit-learn's pipelines, searches and "
+                "score received no qid, but the ranker was trained on several queries; scoring all rows as one query "
+                "would give another number. Pass the qid of each row; in scikit-learn's pipelines, searches and "
                 "cross-validation, call sklearn.set_config(enable_metadata_routing=True) first and pass qid on."
             )
         order: Order = "data" if isinstance(X, RankingData) else "source"
@@ -266,7 +274,7 @@ class Ranker(Explainable, Expressible, Savable):
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid, order=order).mean["ndcg@10"]
 
     def warn_constant(self, message: str) -> None:
-        """Warn that the ranker cannot tell documents apart, so that nobody takes the order of rows for a ranking."""
+        """Warn that all scores are equal, so the order of the rows must not be mistaken for a ranking."""
         self.warn_once(message, ConstantScoresWarning)
 
     def warn_unconverged(self, message: str) -> None:
@@ -275,20 +283,20 @@ class Ranker(Explainable, Expressible, Savable):
 
     @property
     def uses_query_context(self) -> bool:
-        """Whether the score of a document depends on the other documents of its query."""
+        """True if the score of a document depends on the other documents of its query."""
         return False
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether the training was ended from the keyboard."""
+        """True if the training was interrupted from the keyboard."""
         return bool(getattr(self, "interrupted_", False))
 
     def keep_value(self, value: float | None, metric: str, convention: str, *, data: str = "valid") -> None:
-        """Keep in `training_` the metric on the data that the model was chosen by."""
+        """Record the metric on the data that the model was selected on in `training_`."""
         self.training_[data] = {metric: value, "convention": convention}
 
     def saved_ranker(self) -> Ranker:
-        """Return the ranker that a model file holds: this one, or one with the same scores."""
+        """Return the ranker that a model file contains: this one, or one with the same scores."""
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -302,9 +310,11 @@ class Ranker(Explainable, Expressible, Savable):
         self._check_dense(X)
         if isinstance(X, RankingData | Source):
             if y is not None or qid is not None:
-                raise DataError("The data hold their labels and queries already; leave y and qid out.")
+                raise DataError("The data contain their labels and queries; omit y and qid.")
             if weights is not None:
-                raise DataError("The data hold their weights: data.replace(document_weights=...), not sample_weight.")
+                raise DataError(
+                    "The data contain their weights; use data.replace(document_weights=...) instead of sample_weight."
+                )
             if isinstance(X, RankingData):
                 check_files(X)
             seen: RankingData | Source = self._with_matches(X)
@@ -319,7 +329,7 @@ class Ranker(Explainable, Expressible, Savable):
         return self._training_data(data, None, None, None) if is_mixed(X) else data
 
     def _with_matches(self, data: Any) -> Any:
-        """Return training data with the matches of queries and documents as columns, if they hold text."""
+        """Add match features of queries and documents to training data that contain text."""
         self.text_ = None
         return columns.with_matches(self, data) if isinstance(data, RankingData) and data.text is not None else data
 
@@ -345,11 +355,11 @@ class Ranker(Explainable, Expressible, Savable):
         return rows if self.columns_ is None else self.columns_.columns(rows)
 
     def translated(self, data: RankingData | Source) -> Any:
-        """Return data with the columns of training, in their order and codes; further columns are left out."""
+        """Return data with the columns of training, in their order and codes; other columns are dropped."""
         return data if self._has_columns(data) else columns.translated(self, data)
 
     def _has_columns(self, data: RankingData | Source) -> bool:
-        """Return whether data have just the columns of training, in their order and with their codes."""
+        """Return whether data have exactly the columns of training, in their order and with their codes."""
         names, first = getattr(self, "feature_names_in_", None), getattr(self, "first_feature_id_", None)
         return (
             (data.n_features, data.encoding) == (self.n_features_in_, self.encoding_)
@@ -359,18 +369,18 @@ class Ranker(Explainable, Expressible, Savable):
         )
 
     def _rows(self, X: Any) -> Any:
-        """Return features as an array or sparse matrix; columns of a frame that are no features are left out."""
+        """Return features as an array or sparse matrix; other columns of a frame are dropped."""
         self._check_dense(X)
         return columns.rows(self, X)
 
     def _check_dense(self, X: Any) -> None:
-        """Refuse sparse features, in a `RankingData` or bare, where the ranker cannot take them."""
+        """Refuse sparse features, also in a `RankingData`, if the ranker does not support them."""
         matrix = X.X if isinstance(X, RankingData) else X
         if not self.supports_sparse and hasattr(matrix, "toarray"):
             raise columns.sparse(self)
 
     def _check_features(self, data: RankingData | Source) -> None:
-        """Refuse data with other features than those of training."""
+        """Refuse data whose features differ from the training features."""
         columns.check_features(self, data)
 
     def __sklearn_tags__(self) -> Any:
@@ -382,18 +392,20 @@ class Ranker(Explainable, Expressible, Savable):
 
 
 def _is_elsewhere(data: Any) -> bool:
-    """Return whether data are described for a cluster, are held by one, or are a Dask collection."""
+    """Return whether data belong to a cluster: described for one, held by one, or a Dask collection."""
     return isinstance(data, Source) or hasattr(data, "for_a_cluster") or hasattr(data, "__dask_graph__")
 
 
 def by_row(X: Any, values: FloatArray) -> FloatArray:
-    """Return values of rows in their order, marked so that the data recognize them (`RankingData.aligned`)."""
+    """Return values in the order of the rows, marked so that the data recognize them (`RankingData.aligned`)."""
     return X.mark_predictions(values) if isinstance(X, RankingData) else values
 
 
 def finite(scores: FloatArray) -> FloatArray:
-    """Return the scores; refuse infinite ones and NaN, which come from infinite or enormous features."""
+    """Return the scores; refuse infinities and NaN, which come from infinite or extremely large features."""
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores)))
-        raise DataError(f"The score of row {row} is {scores[row]}: its features hold infinite or enormous values.")
+        raise DataError(
+            f"The score of row {row} is {scores[row]}: its features contain infinite or extremely large values."
+        )
     return scores

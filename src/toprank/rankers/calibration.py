@@ -1,14 +1,13 @@
 """Calibration of P(grade | x) on held-out queries, and the dependence between the grades of a query.
 
-Probabilities are corrected by a chain of steps, logit P(y ≥ k | y ≥ k − 1) = a_k + b_k·h_k(x) with b_k > 0. If the
-ranker was trained by likelihood, h_k are its own log odds of that step. A ranking loss decides nothing but the score,
-and leaves the grades behind it anywhere; there h are the log odds of the score within the range of the gains, so the
-order stays as it was.
+Probabilities are corrected by a chain of steps, logit P(y ≥ k | y ≥ k − 1) = a_k + b_k·h_k(x) with b_k > 0. For rankers
+trained by likelihood, h_k are their own log odds of that step. A ranking loss determines only the score and not the
+grade probabilities, so there h are the log odds of the score within the range of the gains, which preserves the order.
 
-The grades of a query share what the features do not show (a hard topic, a strict judge). Behind each grade is a normal
-variable, cut at the quantiles of P(grade | x), the sum of three independent parts: one of the document, one that the
-documents of a query have in common (`shared`, a share of the variance), and one that all queries have in common
-(`common`: the level itself is known from the held-out queries only).
+The grades of a query share factors that the features do not show (a hard topic, a strict judge). A latent normal
+variable, cut at the quantiles of P(grade | x), determines each grade. It is the sum of three independent parts: one for
+the document, one shared by the documents of a query (`shared`, a fraction of the variance), and one common to all
+queries (`common`, since the level itself is estimated from the held-out queries only).
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from toprank.data.queries import Queries
 from toprank.errors import refuse_if
 from toprank.scorers.expected_gain import expected_gains
 
-_TINY = 1e-12  # a probability of 0 has no log odds
-_MAX_SHARED = 0.95  # beyond it all documents of a query would have practically one grade
+_MIN_PROBABILITY = 1e-12  # keeps log odds finite
+_MAX_SHARED = 0.95  # above, all documents of a query would have practically the same grade
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What held-out queries show: a line (a_k, b_k) for each step between grades, and how their grades depend."""
+    """Estimates from held-out queries: a line (a_k, b_k) for each step between grades, and the dependence of grades."""
 
     steps: tuple[tuple[float, float], ...]
     by_score: bool
@@ -50,12 +49,12 @@ class Calibration:
         return result
 
     def plain(self) -> dict[str, Any]:
-        """For a model file."""
+        """Return the values for a model file."""
         return asdict(self) | {"steps": [list(step) for step in self.steps]}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any], n_grades: int) -> Self:
-        """Return the calibration that `plain` described; refuse values that it cannot have."""
+        """Return the calibration that `plain` described; refuse invalid values."""
         calibration = cls(
             tuple((float(a), float(b)) for a, b in plain["steps"]),
             bool(plain["by_score"]),
@@ -67,7 +66,7 @@ class Calibration:
         sound = lines.shape == (n_grades - 1, 2) and np.isfinite(lines).all() and (lines[:, 1] > 0).all()
         refuse_if(
             not (sound and 0 <= calibration.shared <= _MAX_SHARED and 0 <= calibration.common < np.inf),
-            "the calibration does not fit the grades",
+            "the calibration does not match the grades",
         )
         return calibration
 
@@ -75,11 +74,13 @@ class Calibration:
 def fit_calibration(
     P: FloatArray, gains: FloatArray, labels: FloatArray, queries: Queries, weights: FloatArray, *, by_score: bool
 ) -> Calibration:
-    """The map by weighted likelihood, the dependence by moments; weights are those of DCG in the ranker's own order.
+    """Fit the map by weighted likelihood and the dependence by moments; `weights` are the DCG weights in the ranker's
+    order.
 
-    A document counts by its weight in DCG, and by the mean of its query: probabilities are to be right above all where
-    DCG looks, and a long list is no better witness than a short one. `shared` is such that the DCGs of the queries
-    spread around their expectations as they did (two degrees of freedom went into level and slope of the map).
+    Each document is weighted by its DCG weight plus the mean of its query: probabilities matter most at the ranks that
+    DCG weights, and a long list carries no more information than a short one. `shared` is chosen so that the DCGs of
+    the queries vary around their expectations as observed (two degrees of freedom belong to level and slope of the
+    map).
     """
     grades = labels.astype(np.int64)
     importance = weights + queries.broadcast(queries.sum(weights) / queries.sizes)
@@ -107,22 +108,22 @@ def fit_calibration(
             if mean_variance(_MAX_SHARED) <= seen
             else float(brentq(lambda s: mean_variance(s) - seen, 0, _MAX_SHARED))
         )
-    # What a shared part of the variance does to DCG's; the mean of n queries is known up to 1/n of what one spreads.
+    # The effect of shared variance on the variance of DCG; a mean over n queries has 1/n of the variance.
     effect = (mean_variance(0.1) - alone) / 0.1
     return Calibration(tuple(steps), by_score, shared, max(seen, alone) / (n * effect) if effect > 0 else 0.0, n)
 
 
 def _evidence(P: FloatArray, gains: FloatArray, k: int, by_score: bool) -> FloatArray:
-    """Log odds, to be trusted up to a line, that a document that has reached grade k − 1 goes further."""
+    """Return the log odds, up to a linear map, that a document with grade at least k − 1 has grade at least k."""
     if by_score:
         up, down = expected_gains(P, gains - gains.min()), expected_gains(P, gains.max() - gains)
     else:
         up, down = P[:, k:].sum(axis=1), P[:, k - 1]
-    return np.log(np.maximum(up, _TINY)) - np.log(np.maximum(down, _TINY))
+    return np.log(np.maximum(up, _MIN_PROBABILITY)) - np.log(np.maximum(down, _MIN_PROBABILITY))
 
 
 def _line(h: FloatArray, happened: FloatArray, importance: FloatArray) -> tuple[float, float]:
-    """The a and b of P = σ(a + b·h). Platt's targets, a document short of certainty, keep them finite on any data."""
+    """Fit a and b of P = σ(a + b·h). Platt's smoothed targets keep them finite for any data."""
     from scipy.optimize import minimize
     from scipy.special import expit
 
@@ -140,13 +141,13 @@ def _line(h: FloatArray, happened: FloatArray, importance: FloatArray) -> tuple[
         gap = share * (expit(odds) - target)
         return float(share @ (np.logaddexp(0, odds) - target * odds)), np.array([gap.sum(), gap @ x])
 
-    # A slope of 0 would make all scores equal; this one changes next to nothing and keeps their order.
+    # A slope of 0 would make all scores equal; this lower bound changes little and preserves their order.
     a, b = minimize(cost, np.array([0.0, 1.0]), jac=True, method="L-BFGS-B", bounds=[(None, None), (1e-3, None)]).x
     return float(a - b * center / width), float(b / width)
 
 
 def cuts_of(P: FloatArray) -> FloatArray:
-    """Where the normal variable behind a grade is cut: above the k-th the grade is larger than k."""
+    """Return the cut points of the latent normal variable: above the k-th, the grade is larger than k."""
     from scipy.special import ndtri
 
     cuts: FloatArray = ndtri(np.clip(np.cumsum(P, axis=1)[:, :-1], 1e-15, 1 - 1e-15))
@@ -154,7 +155,7 @@ def cuts_of(P: FloatArray) -> FloatArray:
 
 
 def variances(P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, shared: float) -> FloatArray:
-    """Variance of each query's Σ weight·gain, where its grades have a share of their variance in common."""
+    """Return the variance of each query's Σ weight·gain if its grades share a fraction of their variance."""
     from scipy.special import ndtr
 
     used = np.flatnonzero(weights != 0)
@@ -173,7 +174,7 @@ def variances(P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Qu
 
 
 class CalibrationCurve(NamedTuple):
-    """For each bin of predicted probability: their mean, the observed share, and how many documents fell there."""
+    """Mean predicted probability, observed frequency and number of documents for each bin of predictions."""
 
     predicted: FloatArray
     observed: FloatArray
@@ -187,7 +188,7 @@ class CalibrationCurve(NamedTuple):
 
 
 def calibration_curve(predicted: FloatArray, happened: FloatArray, bins: int = 10) -> CalibrationCurve:
-    """Predicted probabilities against what happened (0 or 1), in bins of equally many documents."""
+    """Compare predicted probabilities with outcomes (0 or 1), in bins with equal numbers of documents."""
     check_whole("bins", bins, 1)
     edges = np.unique(np.quantile(predicted, np.linspace(0, 1, bins + 1)))
     place = np.clip(np.searchsorted(edges, predicted, side="right") - 1, 0, max(len(edges) - 2, 0))

@@ -1,15 +1,15 @@
-"""What each feature contributes to the score of one document less that of another.
+"""Feature contributions: how much each feature adds to the score difference of two documents.
 
-The contributions are Shapley values of one game for every ranker: the players are the features, a coalition S has
-document a's values and all other features have b's, and v(S) is the score of that mixture. They sum to f(a) − f(b), a
-feature in which a and b agree gets 0, and swapping a and b changes every sign.
+The contributions are Shapley values of the same game for every ranker: the players are the features, a coalition S
+takes its values from document a and all other features from b, and v(S) is the score of that mixture. They sum to f(a)
+− f(b), a feature with equal values in a and b gets 0, and swapping a and b changes every sign.
 
-Where the ranker is a sum of functions of one feature each, or trees, they are computed exactly; few features that
-differ are enumerated; else orders of the features are drawn, and the standard error is part of the answer.
+For sums of functions of one feature each, and for trees, they are exact. Otherwise all coalitions are enumerated if few
+features differ; else random permutations of the features are drawn, and the result includes the standard error.
 
-A ranker that looks at the other documents of the query plays the same game in the query: a and b exchange the values
-outside S, all other documents stay as they are, and v(S) is half the difference of the two scores. At S = ∅ the two
-have changed places, so the values again sum to f(a) − f(b); for any other ranker this is the same game.
+For a ranker that uses query context, the game is played within the query: a and b exchange the values outside S, all
+other documents keep theirs, and v(S) is half the difference of the two scores. At S = ∅ the two documents have changed
+places, so the values again sum to f(a) − f(b); for any other ranker this is the same game.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from toprank.scorers.features import Standardization
 if TYPE_CHECKING:
     from toprank.explanations.pairs import Explanation
 
-_OF_TREES = "exact: Shapley values of the trees, the other document being the background"
+_TREES_METHOD = "exact: Shapley values of the trees, with the other document as background"
 ADDITIVE = "exact: the score is a sum of one term for each feature"
-_ENUMERATED = 10  # players up to which all coalitions are tried
-_SCORED = 1 << 18  # documents that an estimate may score
-_MAX_VALUES = 1 << 22  # numbers in the rows that are scored at a time: 32 MB
+_MAX_ENUMERATED = 10  # players for which all coalitions are scored
+_MAX_SCORED = 1 << 18  # documents that an estimate may score
+_MAX_VALUES = 1 << 22  # values in the rows that are scored at a time: 32 MB
 Mask = npt.NDArray[np.bool_]
 
 
 class Sampling(NamedTuple):
-    """How contributions are estimated where they are not computed exactly."""
+    """Settings for estimated contributions, if they are not computed exactly."""
 
     permutations: int | None = None
     """Permutations of the features for each pair of documents, drawn as antithetic pairs (an order and its reverse).
@@ -52,42 +52,42 @@ class Sampling(NamedTuple):
     seed: int = 0
 
     def checked(self) -> Sampling:
-        """Refuse numbers that make no estimate."""
+        """Return the settings; refuse invalid numbers."""
         if self.permutations is not None:
             check_whole("permutations", self.permutations, 4)
         check_whole("seed", self.seed, 0)
         return self
 
     def n_antithetic_pairs(self, players: int, documents: int) -> int:
-        """How many orders to draw, and as many backwards, where a coalition costs the scores of so many documents."""
-        fits = _SCORED // ((players + 1) * documents)
+        """Return the number of antithetic pairs to draw, if a coalition costs the scores of `documents` documents."""
+        fits = _MAX_SCORED // ((players + 1) * documents)
         return (min(max(fits, 16), 1024) if self.permutations is None else self.permutations) // 2
 
 
 EXACTLY = Sampling()
-"""For rankers that need no estimate."""
+"""The settings for rankers that need no estimate."""
 
 
 class Contributions(NamedTuple):
-    """One row for each document that is explained, one column for each feature."""
+    """One row for each explained document, one column for each feature."""
 
     values: FloatArray
     errors: FloatArray | None
-    """Standard errors, where the values are estimates; their sums are exact even so."""
+    """Standard errors if the values are estimates (their sums are exact in any case), else None."""
     method: str
-    """How they were found, as the end of a sentence."""
+    """How the values were computed, as the end of a sentence."""
 
 
 class ScoreProfile(NamedTuple):
-    """How the score runs along one feature, all others fixed: as `slope` says, but for jumps just above `breaks`."""
+    """The score as a function of one feature, others fixed: linear with `slope`, with jumps just above `breaks`."""
 
     slope: float
     breaks: FloatArray
     single: bool = False
-    """Whether values are rounded to single precision before they are compared with the breaks."""
+    """Whether values are rounded to single precision before the comparison with the breaks."""
 
     def around(self) -> tuple[FloatArray, FloatArray]:
-        """The last values up to each break, and the first beyond it."""
+        """Return the last values up to each break and the first values beyond."""
         if not self.single:
             return self.breaks, np.nextafter(self.breaks, np.inf)
         near = self.breaks.astype(np.float32)
@@ -97,7 +97,7 @@ class ScoreProfile(NamedTuple):
 
 
 class Explainable(Recorded):
-    """What an explanation asks of a ranker; the defaults know nothing but its scores."""
+    """The interface that explanations require of a ranker; the defaults use only its scores."""
 
     encoding_: Encoding | None
     columns_: SeenColumns | None
@@ -112,20 +112,21 @@ class Explainable(Recorded):
         permutations: int | None = None,
         seed: int = 0,
     ) -> Explanation:
-        """Explain why document a stands above document b: what each feature adds to the difference of their scores.
+        """Explain why document a is ranked above document b: how much each feature adds to the difference of their
+        scores.
 
         The contributions sum to f(a) − f(b); `toprank.rankers.contributions` defines them. They are exact for linear
-        rankers, trees and blends of these, and estimates with a standard error for others. If the ranker looks at the
-        other documents of the query, these are held fixed.
+        rankers, trees and blends of these, and estimates with a standard error for others. If the ranker uses query
+        context, the other documents of the query are held fixed.
 
         Args:
-            data: a `RankingData` that holds the query.
+            data: a `RankingData` that contains the query.
             qid: the id of the query; None if there is only one.
-            a: a document, by its id, or by its row if documents have no ids; None for the first of the ranking.
-            b: another document of the query; None for the one after a, or the one before it if a is the last.
-            permutations: how many orders of the features are drawn if contributions are estimated; None for 16 to
-                1024, depending on their cost.
-            seed: decides these orders.
+            a: a document, by its id, or by its row if documents have no ids. None for the first of the ranking.
+            b: another document of the query. None for the one ranked after a, or before a if a is the last.
+            permutations: number of permutations of the features, if contributions are estimated. None for 16 to 1024,
+                depending on their cost.
+            seed: seed of the permutations.
 
         >>> import toprank as tr
         >>> data = tr.RankingData([[3.0, 1.0], [1.0, 1.0], [2.0, 5.0]], [1, 0, 0], feature_names=["sales", "price"])
@@ -142,47 +143,47 @@ class Explainable(Recorded):
 
     @property
     def explains_exactly(self) -> bool:
-        """Whether `contributions` are exact, not estimates."""
+        """True if `contributions` are exact rather than estimates."""
         return False
 
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
     ) -> Contributions:
-        """Return what each feature adds to f(a) less the mean of f(b), for each a in `of` over the b in `against`.
+        """Return how much each feature adds to f(a) minus the mean of f(b), for each a in `of` and the b in `against`.
 
-        `query` is one query with dense features, whose columns are those of training; documents are its rows.
+        `query` is one query with dense features and the columns of training; documents are its rows.
         """
         return shapley(self, query, of, against, sampling)
 
     @property
     def category_columns(self) -> frozenset[int]:
-        """The features known to hold codes of categories."""
+        """The features known to contain category codes."""
         return frozenset(() if self.encoding_ is None else self.encoding_.categories)
 
     def shares_of_features(self, of_columns: FloatArray) -> FloatArray:
-        """Return the importance of each feature, as a share of 1, from those of columns; a category sums its own."""
+        """Return feature importances that sum to 1 from column importances; a category sums its columns."""
         counts = of_columns if self.columns_ is None else self.columns_.by_feature(of_columns)
         total = counts.sum()
         return np.asarray(counts / total if total > 0 else counts)
 
     def score_profile(self, feature: int) -> ScoreProfile | None:
-        """Return how the score runs along a numerical feature, or None if that is not known exactly."""
+        """Return the score as a function of a numerical feature, or None if it is not known exactly."""
         del feature
         return None
 
 
 class AdditiveTerms:
-    """What a ranker whose score is a sum of one term for each column has before `Ranker` among its bases."""
+    """Mixin for rankers whose score is a sum of one term per column; list it before `Ranker`."""
 
     columns_: SeenColumns | None
 
     @abstractmethod
     def _terms(self, X: Any) -> FloatArray:
-        """What each column adds to the score of each row."""
+        """Return the term of each column for each row."""
 
     @property
     def explains_exactly(self) -> bool:
-        """See `Ranker.explains_exactly`: where no column depends on two features."""
+        """See `Ranker.explains_exactly`; true if no column depends on two features."""
         return self.columns_ is None or self.columns_.is_additive
 
     def contributions(
@@ -192,13 +193,13 @@ class AdditiveTerms:
         if not self.explains_exactly:
             return shapley(self, query, of, against, sampling)
         terms = self._terms(self._prediction_rows(query))  # type: ignore[attr-defined]
-        if self.columns_ is not None:  # a category is one feature, however many columns its levels have
+        if self.columns_ is not None:  # a category is one feature with a column for each level
             terms = np.array([self.columns_.by_feature(row) for row in terms])
         return Contributions(terms[of] - terms[against].mean(axis=0), None, ADDITIVE)
 
 
 class LinearTerms(AdditiveTerms):
-    """The same for one that scores w·x; missing values count as the center."""
+    """Mixin for rankers that score w·x; missing values count as the center."""
 
     coef_: FloatArray
     standardization_: Standardization
@@ -214,7 +215,7 @@ class LinearTerms(AdditiveTerms):
 
 
 class ForestTerms(ForestMixin):
-    """What a ranker that adds up trees has before `Ranker` among its bases."""
+    """Mixin for rankers whose score is a sum of trees; list it before `Ranker`."""
 
     threads: int | None
     encoding_: Encoding | None
@@ -222,7 +223,7 @@ class ForestTerms(ForestMixin):
 
     @property
     def explains_exactly(self) -> bool:
-        """Where there is one score, and not the expected gain of grades; and each feature is one column."""
+        """See `Ranker.explains_exactly`; true for a single score, not expected gains, if each feature is one column."""
         fitted = self.as_fitted  # type: ignore[attr-defined]
         return getattr(fitted, "outputs", None) == "score" and self.columns_ is None
 
@@ -233,11 +234,11 @@ class ForestTerms(ForestMixin):
         if not self.explains_exactly:
             return shapley(self, query, of, against, sampling)
         rows = self._prediction_rows(query)
-        return Contributions(self.forest_.contributions(rows, of, against, self.threads), None, _OF_TREES)
+        return Contributions(self.forest_.contributions(rows, of, against, self.threads), None, _TREES_METHOD)
 
     @property
     def category_columns(self) -> frozenset[int]:
-        """Those of tables, and those that trees split by sets of values."""
+        """Categories of tables, and features that trees split by sets of values."""
         coded = frozenset(() if self.encoding_ is None else self.encoding_.categories)
         return coded if self.columns_ is not None else coded | self.forest_.categories
 
@@ -248,17 +249,17 @@ class ForestTerms(ForestMixin):
 
 
 def column_of(feature: int, columns: SeenColumns | None) -> int:
-    """The column in which a ranker sees a feature that is a number."""
+    """Return the input column of a numerical feature."""
     return feature if columns is None else columns.unchanged.index(feature)
 
 
 def differing(a: FloatArray, b: FloatArray) -> IntArray:
-    """The features in which two documents differ; missing equals missing."""
+    """Return the features in which two documents differ; missing equals missing."""
     return np.flatnonzero(~((a == b) | (np.isnan(a) & np.isnan(b))))
 
 
 def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData:
-    """Data with other rows but the columns of `query`: so many queries of equal size, nothing judged."""
+    """Return data with other rows and the columns of `query`: `copies` queries of equal size, without judgments."""
     dropped = dict.fromkeys(
         ("document_ids", "document_weights", "query_weights", "positions", "source_rows", "metadata", "teacher")
     )
@@ -277,7 +278,7 @@ def rescored(
     """Return the scores of some documents of a query in several variants of it, (variants, documents).
 
     Args:
-        ranker: a fitted ranker. If it looks at whole queries, each variant is a copy of the query.
+        ranker: a fitted ranker. If it uses query context, each variant is a copy of the query.
         query: the query, with the columns of training.
         X: its rows.
         changes: for each document, by its row, the values of `features` in each variant, (variants, features).
@@ -299,7 +300,7 @@ def rescored(
 
 
 def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling) -> Contributions:
-    """Of any ranker, by its scores alone; the mean over the documents `against`."""
+    """Compute contributions for any ranker from its scores, as the mean over the documents `against`."""
     X = np.asarray(query.X, dtype=np.float64)
     values, variances = np.zeros((2, len(of), X.shape[1]))
     drawn: set[int] = set()
@@ -310,7 +311,7 @@ def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sa
             if not len(players):
                 continue
             worth = _worth(ranker, query, X, a, b, players)
-            if len(players) <= _ENUMERATED:
+            if len(players) <= _MAX_ENUMERATED:
                 values[place, players] += _enumerated(worth, len(players))
                 continue
             n_antithetic_pairs = sampling.n_antithetic_pairs(len(players), documents)
@@ -330,7 +331,7 @@ Worth = Callable[[Mask], FloatArray]
 
 
 def _worth(ranker: Any, query: RankingData, X: FloatArray, a: int, b: int, players: IntArray) -> Worth:
-    """Return the function from coalitions of the players, one a row, to what they earn."""
+    """Return the function from coalitions of the players, one per row, to their values."""
     own, others = X[a, players], X[b, players]
 
     def worth(masks: Mask) -> FloatArray:
@@ -344,7 +345,7 @@ def _worth(ranker: Any, query: RankingData, X: FloatArray, a: int, b: int, playe
 
 
 def _enumerated(worth: Worth, n: int) -> FloatArray:
-    """φ_j = Σ_S |S|!(n − |S| − 1)!/n! (v(S ∪ j) − v(S)) over the coalitions S without j."""
+    """Return φ_j = Σ_S |S|!(n − |S| − 1)!/n! (v(S ∪ j) − v(S)) over the coalitions S without j."""
     numbers = np.arange(1 << n)
     masks = (numbers[:, None] >> np.arange(n) & 1).astype(bool)
     earned, sizes = worth(masks), masks.sum(axis=1)
@@ -357,7 +358,9 @@ def _enumerated(worth: Worth, n: int) -> FloatArray:
 
 
 def _sampled(worth: Worth, n: int, n_antithetic_pairs: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Means over random orders of what each player adds when it joins those before, and the variances of the means."""
+    """Return the means over random permutations of each player's marginal contribution, and the variances of the
+    means.
+    """
     drawn = np.array([rng.permutation(n) for _ in range(n_antithetic_pairs)])
     joined = np.stack([drawn, n - 1 - drawn], axis=1).reshape(2 * n_antithetic_pairs, n)  # when each player joins
     masks = joined[:, None] < np.arange(n + 1)[:, None]

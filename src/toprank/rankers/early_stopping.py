@@ -1,7 +1,6 @@
-"""Early stopping of a training in rounds or epochs, and its history: the metric after each, the best, the time left.
+"""Early stopping of training in rounds or epochs, and its history: metrics after each step, the best step, time left.
 
-`BoosterStopping` is a callback of LightGBM; `EpochStopping` and `LoopStopping` are called by the loop that makes the
-epochs or rounds.
+`BoosterStopping` is a LightGBM callback; `EpochStopping` and `LoopStopping` are called by the training loop.
 """
 
 from __future__ import annotations
@@ -29,46 +28,46 @@ if TYPE_CHECKING:
 
 
 class Rounds(NamedTuple):
-    """What a ranker that learns in rounds calls them; it takes `callbacks`, and reports each round if `verbose`."""
+    """Names of the rounds of a ranker, which accepts `callbacks` and reports each round if `verbose`."""
 
     option: str
-    """The parameter for the number of rounds to make."""
+    """The parameter for the number of rounds."""
     kept: str
     """The fitted attribute for the number of rounds kept."""
     nested: bool
-    """Whether a training of fewer rounds is the beginning of one of more."""
+    """Whether a training with fewer rounds is a prefix of one with more."""
 
 
 class Round(NamedTuple):
-    """What a callback sees after each round; one that returns True ends the training."""
+    """The argument of callbacks after each round; a callback that returns True ends the training."""
 
     number: int
-    """Rounds in the model so far, those of `init_model` included."""
+    """Rounds in the model so far, including those of `init_model`."""
     last: int
-    """The number of the last round, if nothing ends the training before."""
+    """The number of the last round, unless training ends earlier."""
     train: float | None
     """The metric on the training data; None if it is not computed."""
     valid: float | None
-    """The metric on the validation data; None without any."""
+    """The metric on the validation data; None without validation data."""
     best: int
-    """The best round on the validation data so far; without any, the last."""
+    """The best round on the validation data so far; without validation data, the latest."""
     seconds: float
-    """Time since training began."""
+    """Time since the start of training."""
     seconds_left: float
-    """Estimated time until the last round; NaN after the first, whose time includes the start."""
+    """Estimated time until the last round; NaN after the first, whose time includes the setup."""
     booster: Any = None
-    """LightGBM's booster, to look at; None if LightGBM does not make the rounds."""
+    """LightGBM's booster, read-only; None if LightGBM does not run the rounds."""
 
 
 class Epoch(NamedTuple):
-    """What a callback sees after each epoch, as in a `Round`; one that returns True ends the training."""
+    """The argument of callbacks after each epoch, as `Round`; a callback that returns True ends the training."""
 
     number: int
     last: int
     loss: float
     """The mean loss of the epoch's batches, each before its step."""
     train: float | None
-    """The metric on the training data, with `eval_train`; else None."""
+    """The metric on the training data with `eval_train`, else None."""
     valid: float | None
     best: int
     seconds: float
@@ -78,9 +77,9 @@ class Epoch(NamedTuple):
 def training_metrics(
     ranker: TreeRanker | NeuralRanker, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
 ) -> dict[str, BoundMetric]:
-    """Return the judges to ask after each step, "train" and "valid"; data that a metric refuses are refused now.
+    """Return the metrics to compute after each step, "train" and "valid"; check now that they accept the data.
 
-    `lenient`: leave the training data out if the metric does not take their labels, which a loss may take, such as
+    `lenient` drops the training data if the metric does not accept their labels, which the loss may accept, such as
     negative ones.
     """
     judges = {}
@@ -101,11 +100,11 @@ def training_metrics(
 
 
 class PriorTraining(NamedTuple):
-    """An earlier training, which a training goes on from."""
+    """An earlier training that the present one continues."""
 
     steps: int = 0
     value: float | None = None
-    """Its validation metric, to be beaten."""
+    """Its validation metric, which the present training must exceed."""
     model: Any = None
 
 
@@ -118,9 +117,9 @@ def stopping_options(
     scores_before: Callable[[Any, RankingData], FloatArray],
     prior: PriorTraining,
 ) -> dict[str, Any]:
-    """Return the arguments of an `EarlyStopping` that follow from a ranker's parameters and its validation data.
+    """Return the arguments of `EarlyStopping` that follow from a ranker's parameters and its validation data.
 
-    `scores_before(init_model, data)` gives the scores that training goes on from, to be beaten on validation data.
+    `scores_before(init_model, data)` returns the initial scores, whose metric on the validation data must be exceeded.
     """
     progress, before = [TrainingProgress(ranker.metric)] if ranker.verbose else [], ranker.init_model
     return {
@@ -134,7 +133,7 @@ def stopping_options(
 
 
 def seconds_left(seconds: float, made: int, more: int) -> float:
-    """Return how long `more` steps will take, if `made` steps took so many seconds; NaN if none were made.
+    """Estimate the time for `more` steps from the seconds for `made` steps; NaN if none were made.
 
     >>> seconds_left(3.0, 2, 4), seconds_left(0.0, 0, 0)
     (6.0, 0.0)
@@ -143,16 +142,22 @@ def seconds_left(seconds: float, made: int, more: int) -> float:
 
 
 class EarlyStopping:
-    """Keeps the history and the best model, and decides when to stop.
+    """Records the history and the best model, and decides when to stop.
 
-    `steps` are to be made, after those of an earlier training (`prior`). Stops after `patience` steps without a better
-    model and keeps the best; with None, all steps are made and the last model is kept. `decides` names the metric by
-    which models are compared, "valid" or "train"; a gain of at most `least_gain` does not count.
+    Args:
+        steps: number of steps to make after the earlier training.
+        prior: the earlier training that is continued.
+        higher_is_better: whether larger values of the metric are better.
+        patience: stop after this many steps without a better model, and keep the best. None to make all steps and keep
+            the last model.
+        decides: the metric by which models are compared, "valid" or "train".
+        min_gain: smallest improvement that counts.
+        callbacks: functions called after each step.
     """
 
     unit: ClassVar[str] = "round"
     report: ClassVar[type[Round | Epoch]] = Round
-    """What callbacks are shown."""
+    """The type of the callbacks' argument."""
 
     def __init__(
         self,
@@ -162,11 +167,11 @@ class EarlyStopping:
         higher_is_better: bool = True,
         patience: int | None = None,
         decides: Literal["valid", "train"] = "valid",
-        least_gain: float = 0.0,
+        min_gain: float = 0.0,
         callbacks: Sequence[Callable[[Any], Any]] = (),
     ) -> None:
         self.steps, self.first, self.best_value, self.patience = steps, prior.steps, prior.value, patience
-        self.decides, self.least_gain = decides, least_gain
+        self.decides, self.min_gain = decides, min_gain
         self.higher_is_better, self.callbacks = higher_is_better, callbacks
         self.best = self.done = self.first
         self.history: dict[str, list[float]] = {self.unit: []}
@@ -176,15 +181,15 @@ class EarlyStopping:
         self._begin, self._started = time.perf_counter(), 0.0
 
     def note(self, metrics: Mapping[str, float], model: Any, **row: float) -> None:
-        """Take note of a step that was just made; `row` is kept in the history beside the metrics."""
+        """Record a completed step; `row` is added to the history next to the metrics."""
         number = self.done + 1
         numbers = {self.unit: number, **row, **metrics}
         history = {name: [*self.history.get(name, ()), value] for name, value in numbers.items()}
-        # Nothing is called here, so that no interrupt comes between: a step that counts has its model and its row.
+        # No function is called here, so an interrupt cannot separate a step from its model and its row.
         self.last_model, self.history, self.done = model, history, number
         decisive = metrics.get(self.decides)
         self._compare(decisive)
-        self._tell(row, metrics.get("train"), metrics.get("valid"))
+        self._report(row, metrics.get("train"), metrics.get("valid"))
         if self.interrupted:
             self.stop(self._interruption)
         if decisive is not None and self.patience is not None and self.done - self.best >= self.patience:
@@ -192,20 +197,20 @@ class EarlyStopping:
             self.stop(f"The {name} metric did not improve for {self.patience} {self.unit}s.")
         if not self.over and number < self.last and out_of_time():
             self.ran_out_of_time = True
-            self.stop(f"The time was over after {number} {self.unit}s.")
+            self.stop(f"The time limit was reached after {number} {self.unit}s.")
 
     def _compare(self, value: float | None) -> None:
-        if value is None or value != value:  # NaN: no query could be judged
+        if value is None or value != value:  # NaN: the metric is undefined for all queries
             return
         sign = 1.0 if self.higher_is_better else -1.0
-        if self.best_value is None or sign * value > sign * self.best_value + self.least_gain:
+        if self.best_value is None or sign * value > sign * self.best_value + self.min_gain:
             self.best, self.best_value, self.best_model = self.done, value, self._copy_of_best()
 
     def _copy_of_best(self) -> Any:
-        """Return what to keep of the best step so far."""
+        """Return the model to keep for the best step so far."""
         return self.last_model
 
-    def _tell(self, row: Mapping[str, float], train: float | None, valid: float | None) -> None:
+    def _report(self, row: Mapping[str, float], train: float | None, valid: float | None) -> None:
         seconds = time.perf_counter() - self._begin
         made = self.done - self.first
         if made == 1:
@@ -214,91 +219,91 @@ class EarlyStopping:
         best = self.done if valid is None else self.best
         times = {"seconds": seconds, "seconds_left": left}
         seen = self.seen(number=self.done, last=self.last, train=train, valid=valid, best=best, **row, **times)
-        wishes = [callback(seen) for callback in self.callbacks]
-        if any(wish is True for wish in wishes):
+        answers = [callback(seen) for callback in self.callbacks]
+        if any(answer is True for answer in answers):
             self.stop(f"A callback ended the training after {self.done} {self.unit}s.")
 
     def seen(self, **fields: Any) -> Round | Epoch:
-        """Return what callbacks are shown."""
+        """Return the argument for callbacks."""
         return self.report(**fields)
 
     def stop(self, reason: str) -> None:
-        """Note why no more steps are made, unless a reason is noted already."""
+        """Record the reason for stopping, unless there is one already."""
         if not self.over:
             self.over, self.stopped = True, reason
 
     def go_on(self) -> None:
-        """Take up a training again that stopped because its time was over."""
+        """Resume a training that stopped at its time limit."""
         self.over = self.ran_out_of_time = False
         self.stopped = self._all_made
 
     @property
     def _all_made(self) -> str:
-        return f"All {self.steps} {self.unit}s were made."
+        return f"All {self.steps} {self.unit}s were completed."
 
     @property
     def _interruption(self) -> str:
         return f"Interrupted after {self.done} {self.unit}s."
 
     def interrupt(self) -> None:
-        """Note that the training was interrupted from the keyboard."""
+        """Record an interrupt from the keyboard."""
         self.interrupted = True
         self.end_early(self._interruption)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let an interrupt from the keyboard end the loop inside; raise it if no step was made yet."""
+        """End the inner loop on an interrupt from the keyboard; re-raise it if no step was completed."""
         try:
             yield
         except KeyboardInterrupt:
-            if not self.has_something_to_keep:
+            if not self.has_completed_step:
                 raise
             self.interrupt()
 
     def end_early(self, reason: str) -> None:
-        """Note that the training ended before its last step."""
+        """Record that training ended before its last step."""
         self.over = self.unfinished = True
         self.stopped = reason
 
     @property
     def last(self) -> int:
-        """The number of the last step, if nothing ends the training before."""
+        """The number of the last step, unless training ends earlier."""
         return self.first + self.steps
 
     @property
-    def has_something_to_keep(self) -> bool:
-        """Whether a step was made, in this training."""
+    def has_completed_step(self) -> bool:
+        """True if this training completed a step."""
         return self.done > self.first
 
     @property
-    def has_a_best(self) -> bool:
-        """Whether the model to keep was chosen on validation data."""
+    def has_best(self) -> bool:
+        """True if the model to keep was selected on validation data."""
         return self.patience is not None and self.best_value is not None
 
     def kept(self) -> tuple[Any, int, float | None]:
         """Return the model to keep, its steps and validation metric: the best with early stopping, else the last."""
-        if self.has_a_best:
+        if self.has_best:
             return self.best_model, self.best, self.best_value
         valid = self.history.get("valid")
         return self.last_model, self.done, valid[-1] if valid else None
 
 
 class EpochStopping(EarlyStopping):
-    """A watch of epochs, each with its loss; the models are copies of the weights."""
+    """Early stopping for epochs, each with its loss; the models are copies of the weights."""
 
     unit = "epoch"
     report = Epoch
 
 
 class LoopStopping(EarlyStopping):
-    """A watch of rounds that a loop of ours makes; the model is what the loop passes to `note`."""
+    """Early stopping for rounds of our own training loops; the model is the one passed to `note`."""
 
 
 class BoosterStopping(EarlyStopping):
-    """A watch of rounds that is a callback of LightGBM; the model is its booster, cut after any round.
+    """Early stopping as a LightGBM callback; the model is its booster, truncated after any round.
 
-    With `dart`, which changes the weights of earlier trees, the best model is not the beginning of a later one, so its
-    text is kept. `sampled`: a round without a split may be followed by one with a split.
+    With `dart`, which changes the weights of earlier trees, the best model is not a prefix of a later one, so its text
+    is stored. `sampled` states that a round without a split may be followed by one with a split.
     """
 
     before_iteration = False
@@ -308,34 +313,34 @@ class BoosterStopping(EarlyStopping):
         super().__init__(**options)
         self.dart, self.sampled = dart, sampled
         self.booster: Any = None
-        self.attempts = 0  # rounds that were begun, those without a split included
+        self.attempts = 0  # rounds started, including those without a split
         self._untouched: Any = None
 
     def settle_draws(self) -> None:
-        """Make DART's random draws depend on the seed alone; called once in each round, with the scores in hand.
+        """Make DART's random draws depend only on the seed; called once in each round, after the scores were computed.
 
-        A flag of LightGBM's says whether the trees to leave out were drawn already. It is not set when training
-        begins, so asking for the first scores draws once or not at all, by chance, and all later draws are shifted.
-        Setting any parameter begins the draws anew, and by now the flag is set.
+        A LightGBM flag records whether the trees to drop were drawn already. It is uninitialized when training begins,
+        so the first request for scores may or may not draw, which shifts all later draws. Setting any parameter
+        restarts the draws, and by now the flag is set.
         """
         if self.dart and self._untouched is not None:
             self._untouched.reset_parameter({"verbosity": -1})
         self._untouched = None
 
     def before_the_first(self, env: Any) -> None:
-        """Take hold of the booster before the first round."""
+        """Store the booster before the first round."""
         if env.iteration == env.begin_iteration:
             self._untouched = env.model
 
     before_the_first.before_iteration = True  # type: ignore[attr-defined]
 
     def __call__(self, env: Any) -> None:
-        """Look at a round that was just made."""
+        """Record a completed round."""
         self.booster, self.attempts = env.model, self.attempts + 1
         if env.model.current_iteration() > self.done:
             self.note({entry[0]: float(entry[2]) for entry in env.evaluation_result_list}, None)
-        elif not self.sampled:  # LightGBM takes a round without a split back
-            self.stop(f"After {self.done} rounds no split was left that improves the fit.")
+        elif not self.sampled:  # LightGBM discards a round without a split
+            self.stop(f"After {self.done} rounds no split improves the fit.")
         if self.over:
             from lightgbm.callback import EarlyStopException
 
@@ -357,14 +362,14 @@ class BoosterStopping(EarlyStopping):
 
 
 class TrainingProgress:
-    """A callback that writes progress to standard error: about once a second on a terminal, less often elsewhere."""
+    """Callback that writes progress to standard error: about once a second on a terminal, less often elsewhere."""
 
     def __init__(self, metric: str | Measure) -> None:
         self.metric = metric
         self.tell = ProgressLine(1.0 if sys.stderr.isatty() else FILE_INTERVAL, after=patience())
 
     def __call__(self, now: Round | Epoch) -> None:
-        """Write a line, unless the last one was written a moment ago."""
+        """Write a line, unless the last one is recent."""
         unit = "epoch" if isinstance(now, Epoch) else "round"
         parts = [f"{unit} {now.number}/{now.last}"]
         if isinstance(now, Epoch):

@@ -1,13 +1,14 @@
-"""What scikit-learn expects of an estimator, without importing it: that takes a second, and most users never need it.
+"""The scikit-learn estimator interface, without importing scikit-learn, which takes a second and which most users never
+need.
 
-Parameters, their text form and clones take a few lines, which are here. Tags, metadata routing and the picture in a
-notebook are needed only by scikit-learn itself or its users, and are made of its public parts then.
+Parameters, their text form and clones take a few lines, which are here. Tags, metadata routing and the diagram in
+notebooks are needed only with scikit-learn, and are then built from its public parts.
 
-Beyond that, a fitted estimator is one record: what `fit` learned, with the parameters of that fit, replaced as a whole.
-`fit` trains a copy of the ranker (`unfitted_copy`), which becomes the record once training has succeeded (`commit`). If
-a fit fails, the ranker stays as it was; parameters that are changed later take effect at the next fit.
-Read parameters of a fitted ranker from `as_fitted`. Only `threads`, `verbose` and `device` belong to the run, not to
-the model, and are read from the ranker as it is now.
+In addition, a fitted estimator is one record: the fitted attributes and the parameters of that fit, replaced as a
+whole. `fit` trains a copy of the ranker (`unfitted_copy`), which becomes the record once training has succeeded
+(`commit`). If a fit fails, the ranker stays as it was; parameters that are changed later take effect at the next fit.
+Read the parameters of a fitted ranker from `as_fitted`. Only `threads`, `verbose` and `device` belong to the run and
+not to the model, and are read from the ranker itself.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ import numpy as np
 
 from toprank.errors import DataError, warn_user
 
-# `qid` goes to fit, predict and score without a request. So do weights: if `score` did not take them, scikit-learn
-# would refuse a search with weights.
+# `qid` and weights are passed to fit, predict and score without a request. `score` accepts weights because scikit-learn
+# would otherwise refuse a search with weights.
 _PASSED_ON = {
     "fit": ("qid", "sample_weight"),
     "predict": ("qid",),
     "predict_proba": (),
     "score": ("qid", "sample_weight"),
 }
-_DATA = ("self", "X", "y")
+_NOT_ROUTED = ("self", "X", "y")
 
 _WARNED_BY_CLONES: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
-"""The warnings that the clones of an estimator have given, by the estimator; see `__sklearn_clone__`."""
+"""The warnings issued by the clones of an estimator, by estimator; see `__sklearn_clone__`."""
 _CLONES: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
-"""The same sets, by the clones."""
+"""The same sets, by clone."""
 
 
 class Estimator:
-    """Its parameters are the arguments of the constructor, kept unchanged under their names."""
+    """Base class whose parameters are the constructor arguments, stored unchanged under their names."""
 
     _changed_requests: Mapping[str, Mapping[str, bool | str | None]] = MappingProxyType({})
-    """What was said of metadata routing, by method; an instance that was told has its own."""
+    """Metadata requests by method; an instance whose requests were set has its own."""
 
     @classmethod
     def _parameters(cls) -> dict[str, inspect.Parameter]:
@@ -55,7 +56,9 @@ class Estimator:
         }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep`, also those of estimators among them, as ``name__parameter``."""
+        """Return the parameters by name; with `deep`, also the parameters of nested estimators, as
+        ``name__parameter``.
+        """
         parameters: dict[str, Any] = {}
         for name in self._parameters():
             parameters[name] = value = getattr(self, name)
@@ -64,7 +67,7 @@ class Estimator:
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters by name; ``name__parameter`` is one of an estimator among them."""
+        """Set parameters by name; ``name__parameter`` sets a parameter of a nested estimator."""
         known = self._parameters()
         nested: dict[str, dict[str, Any]] = {}
         for path, value in parameters.items():
@@ -98,9 +101,9 @@ class Estimator:
         return is_fitted(self)
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy for scikit-learn, whose searches and cross-validation fit nothing but such clones.
+        """Return an unfitted copy for scikit-learn, whose searches and cross-validation fit only such clones.
 
-        All clones of an estimator warn of one thing once; see `warn_once`.
+        All clones of an estimator together issue each warning once; see `warn_once`.
         """
         clone: Self = unfitted(self, for_scikit_learn=True)
         return clone
@@ -112,7 +115,7 @@ class Estimator:
         return str(estimator_html_repr(self)) if get_config()["display"] == "diagram" else None
 
     def get_metadata_routing(self) -> Any:
-        """Return which arguments scikit-learn passes on to which method: its `MetadataRequest`."""
+        """Return the arguments that scikit-learn passes on to each method: its `MetadataRequest`."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         routing = MetadataRequest(owner=type(self).__name__)
@@ -122,11 +125,11 @@ class Estimator:
         return routing
 
     def _requests(self, method: str) -> dict[str, bool | str | None]:
-        """Return the arguments of a method besides the data, and whether each is passed on; None: not decided."""
+        """Return the arguments of a method other than the data, and whether each is passed on (None if undecided)."""
         function = getattr(type(self), method, None)
         taken = () if function is None else inspect.signature(function).parameters
         requests: dict[str, bool | str | None] = {
-            name: True if name in _PASSED_ON[method] else None for name in taken if name not in _DATA
+            name: True if name in _PASSED_ON[method] else None for name in taken if name not in _NOT_ROUTED
         }
         requests |= self._changed_requests.get(method, {})
         return requests
@@ -135,29 +138,29 @@ class Estimator:
         from sklearn import get_config
 
         if not get_config()["enable_metadata_routing"]:
-            raise RuntimeError("Call sklearn.set_config(enable_metadata_routing=True) first: routing is off.")
+            raise RuntimeError("Metadata routing is off; call sklearn.set_config(enable_metadata_routing=True) first.")
         known = self._requests(method)
         for name in requests:
             if name not in known:
-                raise TypeError(f"{method} takes no argument '{name}' that could be passed on; it takes {list(known)}.")
+                raise TypeError(f"{method} has no argument '{name}' to pass on; it has {list(known)}.")
         changed = self._changed_requests
         self._changed_requests = {**changed, method: {**changed.get(method, {}), **requests}}
         return self
 
     def set_fit_request(self, **requests: bool | str | None) -> Self:
-        """Say which arguments scikit-learn's pipelines and searches pass on to `fit`; see their metadata routing."""
+        """Set which arguments scikit-learn's pipelines and searches pass on to `fit`; see its metadata routing."""
         return self._request("fit", requests)
 
     def set_predict_request(self, **requests: bool | str | None) -> Self:
-        """The same for `predict`."""
+        """Set which arguments are passed on to `predict`."""
         return self._request("predict", requests)
 
     def set_score_request(self, **requests: bool | str | None) -> Self:
-        """The same for `score`."""
+        """Set which arguments are passed on to `score`."""
         return self._request("score", requests)
 
     def warn_once(self, message: str, category: type[Warning]) -> None:
-        """Warn; of the clones that scikit-learn makes of an estimator, only the first one does."""
+        """Issue a warning; of the clones that scikit-learn makes of an estimator, only the first does."""
         warned = _CLONES.get(self, set())
         if category not in warned:
             warned.add(category)
@@ -165,14 +168,14 @@ class Estimator:
 
 
 def is_clone(estimator: Estimator) -> bool:
-    """Return whether an estimator was made by scikit-learn's `clone`, or is a copy of such a one."""
+    """Return whether an estimator was made by scikit-learn's `clone`, or is a copy of such a clone."""
     return estimator in _CLONES
 
 
 def unfitted(value: Any, *, for_scikit_learn: bool = False) -> Any:
-    """Return a ranker with the same parameters that has learned nothing; other values are copied.
+    """Return an unfitted ranker with the same parameters; other values are copied.
 
-    `for_scikit_learn` makes clones of it and of the estimators among its parameters; copies of clones are clones.
+    `for_scikit_learn` makes clones of it and of nested estimators; copies of clones are clones.
     """
     if isinstance(value, list | tuple):
         return type(value)([unfitted(member, for_scikit_learn=for_scikit_learn) for member in value])
@@ -194,19 +197,19 @@ def unfitted(value: Any, *, for_scikit_learn: bool = False) -> Any:
 
 
 def is_learned(name: str) -> bool:
-    """Return whether a name is that of a fitted attribute: these end in an underscore."""
+    """Return whether an attribute name ends in an underscore, like all fitted attributes."""
     return name.endswith("_") and not name.startswith("__")
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Return whether an estimator has learned anything."""
+    """Return whether an estimator is fitted."""
     return any(map(is_learned, vars(getattr(estimator, "as_fitted", estimator))))
 
 
 def check_is_fitted(estimator: Any) -> None:
-    """Refuse an estimator that has learned nothing, with scikit-learn's `NotFittedError`."""
+    """Raise scikit-learn's `NotFittedError` for an unfitted estimator."""
     if not isinstance(estimator, Estimator) and hasattr(estimator, "ranker"):
-        raise DataError(f"A {type(estimator).__name__} is the result of a search; give its `ranker`.")
+        raise DataError(f"A {type(estimator).__name__} is the result of a search; use its `ranker`.")
     if not is_fitted(estimator):
         from sklearn.exceptions import NotFittedError
 
@@ -216,14 +219,14 @@ def check_is_fitted(estimator: Any) -> None:
         )
 
 
-_NOTHING_LEARNT = ("encoding_", "columns_", "text_")  # None where nobody spoke of them
+_NONE_BY_DEFAULT = ("encoding_", "columns_", "text_")
 
 
 class Recorded(Estimator):
     """An estimator whose fitted attributes are read from its record.
 
-    A ranker that is being trained, or put together from a file, is a draft: it has no record yet, and its attributes
-    lie in itself. The record is such a draft, which nothing changes any more.
+    A ranker in training, or while it is read from a file, is a draft: it has no record, and holds its attributes
+    itself. The record is such a draft, made immutable.
     """
 
     _record: ClassVar[Any] = None
@@ -231,7 +234,7 @@ class Recorded(Estimator):
 
     @property
     def as_fitted(self) -> Self:
-        """The ranker with the parameters of its last fit, and what that learned; of a draft, the draft itself."""
+        """The ranker with the parameters and attributes of its last fit; a draft returns itself."""
         return self if self._record is None else self._record
 
     def unfitted_copy(self) -> Self:
@@ -244,17 +247,17 @@ class Recorded(Estimator):
         return draft._owning()
 
     def draft(self) -> Self:
-        """Return a draft of the fitted ranker, to make another ranker of it."""
+        """Return a draft of the fitted ranker, to derive another ranker from it."""
         draft = copy.copy(self.as_fitted)
         vars(draft).pop("_sealed", None)
         return draft
 
     def commit(self, draft: Self) -> Self:
-        """Take up what a draft has learned, in one assignment; nothing of an earlier fit remains."""
+        """Replace the record by a draft in one assignment; nothing of an earlier fit remains."""
         mine, known = vars(self), vars(draft)
         parameters = self._parameters()
         for name in [name for name in mine if name in known and name not in parameters and known[name] is mine[name]]:
-            del known[name]  # of the ranker, not learned
+            del known[name]  # an attribute of the ranker, not of the fit
         for name, value in known.items():
             if name not in parameters and isinstance(value, np.ndarray):
                 known[name] = _unchanging(value)
@@ -273,14 +276,14 @@ class Recorded(Estimator):
         return self.commit(draft)
 
     def _owning(self) -> Self:
-        """Copy the lists, dictionaries and arrays among the parameters, so that nobody else can change them."""
+        """Copy the lists, dictionaries and arrays among the parameters, to protect them from outside changes."""
         known = vars(self)
         known |= {name: _own(known[name]) for name in self._parameters() if name in known}
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._sealed:
-            raise AttributeError(f"{name} is part of a record, which never changes; fit makes a new one.")
+            raise AttributeError(f"{name} is part of a fitted record, which is immutable; fit again to change it.")
         if self._record is None or not is_learned(name):
             object.__setattr__(self, name, value)
             return
@@ -300,13 +303,13 @@ class Recorded(Estimator):
         record = self._record
         if record is not None and name in vars(record):
             return vars(record)[name]
-        if name in _NOTHING_LEARNT:
+        if name in _NONE_BY_DEFAULT:
             return None
-        return object.__getattribute__(self, name)  # which says what is missing, or why
+        return object.__getattribute__(self, name)  # raises AttributeError
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of a parameter; estimators and functions in it stay the same objects."""
+    """Return a copy of a parameter; nested estimators and functions are not copied."""
     if type(value) in (list, tuple):
         return type(value)(_own(item) for item in value)
     if type(value) is dict:
@@ -315,14 +318,14 @@ def _own(value: Any) -> Any:
 
 
 def _unchanging(array: Any) -> Any:
-    """Return a read-only view of an array, which may belong to somebody else."""
+    """Return a read-only view of an array, which other code may own."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def available_if(check: Callable[[Any], bool]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a method that exists only if `check` is true of the instance, also for `hasattr`."""
+    """Decorate a method that exists only if `check` is true for the instance, also for `hasattr`."""
     return partial(_Available, check)
 
 

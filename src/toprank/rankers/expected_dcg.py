@@ -1,4 +1,4 @@
-"""DCG to expect of a ranking without labels: its expectation, its spread over queries, intervals by simulation."""
+"""Expected DCG of a ranking without labels: expectation, standard deviation and simulated intervals."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from toprank.scorers.expected_gain import expected_gains
 from toprank.significance import Interval
 
 _N_DRAWS = 2000
-_DETAIL = "grades drawn as calibrated"
-_SEED = 0  # the same question gets the same answer
-_MAX_QUERIES, _MAX_DOCUMENTS = 512, 1024  # held at a time, times the draws
+_DETAIL = "simulated from calibrated grade probabilities"
+_SEED = 0  # fixed, so that results are reproducible
+_MAX_QUERIES, _MAX_DOCUMENTS = 512, 1024  # processed at a time, for all draws
 CALIBRATE = Remedy(
-    "Calibrate the ranker on data that it was not trained on, ranker.calibrate(valid), and ask again.",
-    "Train it with {calibrate} and data that it is not trained on, and ask again.",
+    "Calibrate the ranker on data that it was not trained on first: ranker.calibrate(valid).",
+    "Train it with {calibrate} and separate data first.",
     calibrate=...,
 )
 
 
 class SimulatedGains(NamedTuple):
-    """The shortest interval of each query's value at a confidence, and draws of the mean over queries."""
+    """Shortest interval of each query's value at a confidence level, and simulated means over queries."""
 
     low: FloatArray
     high: FloatArray
@@ -40,7 +40,7 @@ class SimulatedGains(NamedTuple):
 def simulate(
     P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, calibration: Calibration, confidence: float
 ) -> SimulatedGains:
-    """Grades drawn as the calibration says, and what becomes of Σ weight·gain, in intervals at a confidence."""
+    """Simulate grades from the calibration and return intervals of Σ weight·gain at a confidence level."""
     rng, shared = np.random.default_rng(_SEED), calibration.shared
     everywhere = rng.standard_normal(_N_DRAWS) * np.sqrt(calibration.common)
     low, high, total = np.empty(len(queries)), np.empty(len(queries)), np.zeros(_N_DRAWS)
@@ -67,7 +67,7 @@ def simulate(
 
 
 def _shortest(values: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:
-    """The shortest interval that holds a share of each row: DCG is skewed, and often 0."""
+    """Return the shortest interval that contains a fraction of each row, since DCG is skewed and often 0."""
     ranked = np.sort(values, axis=1)
     inside = int(np.ceil(share * ranked.shape[1]))
     begin = (ranked[:, inside - 1 :] - ranked[:, : ranked.shape[1] - inside + 1]).argmin(axis=1)
@@ -77,9 +77,9 @@ def _shortest(values: FloatArray, share: float) -> tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class ExpectedValue:
-    """A value that is not observed: its expectation and standard deviation, per query (``mean, deviation = value``).
+    """Expectation and standard deviation of an unobserved value, per query (``mean, deviation = value``).
 
-    Intervals exist if the ranker was calibrated on held-out queries, which show how far the grades of one query
+    Intervals are available if the ranker was calibrated on held-out queries, which show how the grades of a query
     depend on each other. Otherwise grades count as independent given the features, and the deviation is a lower bound.
     """
 
@@ -91,7 +91,7 @@ class ExpectedValue:
         return iter((self.mean, self.deviation))
 
     def interval(self) -> Interval[FloatArray]:
-        """Return the shortest interval at the confidence level, for each query."""
+        """Return the shortest interval for each query at the confidence level."""
         simulated = self._known()
         return Interval(self.mean, simulated.low, simulated.high, simulated.confidence, len(self.mean), _DETAIL, "DCG")
 
@@ -102,7 +102,9 @@ class ExpectedValue:
         return float(self.mean.mean()), float(self.spread.means.std())
 
     def overall_interval(self) -> Interval:
-        """Return the interval of the mean over queries, independent except for the level of the calibration."""
+        """Return the interval of the mean over queries, which are independent except for the level of the
+        calibration.
+        """
         simulated, (mean, _) = self._known(), self.overall()
         low, high = np.quantile(simulated.means, [(1 - simulated.confidence) / 2, (1 + simulated.confidence) / 2])
         return Interval(mean, float(low), float(high), simulated.confidence, len(self.mean), _DETAIL, "mean DCG")
@@ -110,14 +112,14 @@ class ExpectedValue:
     def _known(self) -> SimulatedGains:
         if self.spread is None:
             raise DataError(
-                "An interval needs the dependence between the grades of a query, which held-out queries show.",
+                "An interval needs the dependence between the grades of a query, estimated on held-out queries.",
                 remedy=CALIBRATE,
             )
         return self.spread
 
 
 def rank_weights(scores: FloatArray, queries: Queries, k: int | None, discount: Discount) -> FloatArray:
-    """The c_j of DCG@k = Σ_j c_j G(y_j): the weight of each document's rank, of tied ones the mean over their ranks."""
+    """Return the c_j of DCG@k = Σ_j c_j G(y_j): the discount at each document's rank, averaged over ties."""
     ranked = rank_block(np.ascontiguousarray(scores), queries.offsets, (0, len(queries)), None, keep_ties=True)
     weights = discount.weights(int(queries.sizes.max()))
     if k is not None:
@@ -137,9 +139,10 @@ def expected_dcg(
     calibration: Calibration | None = None,
     confidence: float = 0.95,
 ) -> ExpectedValue:
-    """Expectation and standard deviation of DCG = Σ_j c_j G(y_j), c_j = weights, grades drawn from `probabilities`.
+    """Return expectation and standard deviation of DCG = Σ_j c_j G(y_j) with c_j = weights and grades from
+    `probabilities`.
 
-    E = Σ c_j E[G_j] whatever the dependence; Var = Σ c_j² Var[G_j] where there is none.
+    E = Σ c_j E[G_j] under any dependence; Var = Σ c_j² Var[G_j] for independent grades.
     """
     mean = queries.sum(weights * expected_gains(probabilities, gains))
     if calibration is None:

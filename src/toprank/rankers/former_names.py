@@ -32,7 +32,7 @@ _ARRAYS = {"centre": "center", "level_mean": "target_encoding"}
 
 
 def array_name(name: str) -> str:
-    """Return the present name of an array; those of the members of a blend begin with ``m0_``, ``m1_`` …
+    """Return the present name of an array; arrays of blend members begin with ``m0_``, ``m1_`` …
 
     >>> array_name("m1_centre"), array_name("level_mean_0"), array_name("coef")
     ('m1_center', 'target_encoding_0', 'coef')
@@ -49,7 +49,7 @@ def upgraded(metadata: Mapping[str, Any]) -> dict[str, Any]:
     described = dict(metadata)
     kind = described.get("kind")
     described["kind"] = kind = _KINDS.get(kind, kind) if isinstance(kind, str) else kind
-    for holder in (described, described.get("features")):  # members have no `features` of their own
+    for holder in (described, described.get("features")):  # members have no `features`
         if isinstance(holder, dict) and "one_hot" in holder:
             holder["one_hot"] = _renamed(holder["one_hot"], _COLUMNS)
     training = described["training"] = _renamed(described.get("training"), _TRAINING)

@@ -1,8 +1,8 @@
-"""`Formula`: what a ranker makes of a document's own features, as plain numbers with the features' names.
+"""`Formula`: the score of a ranker as a function of a document's own features, in plain numbers with feature names.
 
-Every ranker that scores documents one by one is one of five parts: a linear function, boosted trees, a dense network,
-expected gains of grade probabilities that come from one of these, or a weighted sum of such parts.
-An exported file is written from the formula alone.
+Every ranker that scores documents independently is one of five parts: a linear function, boosted trees, a dense
+network, expected gains of grade probabilities computed by one of these, or a weighted sum of such parts. Exported files
+are written from the formula alone.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class LinearFunction:
-    """Outputs k: b_k + Σ_j (w_kj (x_j − c_j) a_j, or m_kj where x_j is missing)."""
+    """Outputs k: b_k + Σ_j w_kj (x_j − c_j) a_j, with m_kj in place of the term if x_j is missing."""
 
     center: FloatArray
     scale: FloatArray
-    """a, what a centered feature is multiplied by."""
+    """The factors a of the centered features."""
     weights: FloatArray
-    """(outputs, features)."""
+    """The weights w, (outputs, features)."""
     intercepts: FloatArray
     missing: FloatArray
-    """m, (outputs, features): what a missing value adds."""
+    """The terms m of missing values, (outputs, features)."""
 
     @property
     def outputs(self) -> int:
-        """How many numbers a document gets."""
+        """Number of outputs for each document."""
         return len(self.intercepts)
 
     def folded(self) -> LinearFunction:
-        """The same of raw features, center and scale folded into weights and intercepts; equal but for rounding."""
+        """Return the same function of raw features, with center and scale folded into the weights; equal up to
+        rounding.
+        """
         weights = self.weights * self.scale
         d = len(self.center)
         shift = weights @ self.center
@@ -62,15 +64,15 @@ class Layer:
     bias: FloatArray
     activation: Literal["relu", "gelu", "silu", "tanh", "none"]
     norm: tuple[FloatArray, FloatArray] | None = None
-    """Weight and bias of a layer norm, whose ε is 1e-5."""
+    """Weight and bias of a layer norm with ε = 1e-5."""
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Dense layers over features that are mapped, standardized and rounded to single precision.
+    """Dense layers over features that are transformed, standardized and rounded to single precision.
 
-    z_j = (f(x_j) − center_j) / spread_j, or `missing_j` where x_j is missing. f is the identity, sign(x) log(1 + |x|)
-    (``log1p``), or the share of the training documents below (``quantile``, see `knots`).
+    z_j = (f(x_j) − center_j) / spread_j, or `missing_j` if x_j is missing. f is the identity, sign(x) log(1 + |x|)
+    (``log1p``), or the fraction of training documents below (``quantile``, see `knots`).
     """
 
     transform: Literal["identity", "log1p", "quantile"]
@@ -78,12 +80,12 @@ class Network:
     spread: FloatArray
     missing: FloatArray
     knots: FloatArray
-    """(knots, features), for ``quantile``: the mean of the linear interpolation from below and from above."""
+    """(knots, features), for ``quantile``: the mean of the linear interpolations from below and from above."""
     layers: tuple[Layer, ...]
 
     @property
     def outputs(self) -> int:
-        """How many numbers a document gets."""
+        """Number of outputs for each document."""
         return len(self.layers[-1].bias)
 
 
@@ -91,9 +93,9 @@ class Network:
 class GradeGains:
     """Σ_k gains[k] P(k | x), with P from the outputs of a part.
 
-    ``softmax``: P(k) ∝ exp(output k). ``cumulative``: P(grade ≥ k) = σ(output k − 1). Then, where `steps` are given,
-    logit P(y ≥ k | y ≥ k − 1) = a_k + b_k h_k; h_k are the log odds of that step, or `by_score` those of the expected
-    gain within the range of the gains.
+    ``softmax``: P(k) ∝ exp(output k). ``cumulative``: P(grade ≥ k) = σ(output k − 1). With `steps`, logit P(y ≥ k | y ≥
+    k − 1) = a_k + b_k h_k; h_k are the log odds of that step, or with `by_score` those of the expected gain within the
+    range of the gains.
     """
 
     part: LinearFunction | Forest | Network
@@ -112,31 +114,31 @@ class Blend:
 
 @dataclass(frozen=True, eq=False)
 class ExpandedFeatures:
-    """A part of other columns: features as they are, then zeros and ones for levels of categories, then their means."""
+    """A part over expanded columns: features as they are, then one-hot levels of categories, then target encodings."""
 
     numbers: IntArray
-    """The features that stay as they are: numbers, or codes that trees split by."""
+    """The unchanged features: numbers, or category codes that trees split by."""
     center: FloatArray | None
-    """What is subtracted from these, missing values being 0 then; None: they stay as they are."""
+    """The values subtracted from these, with 0 for missing values; None for no centering."""
     categories: tuple[tuple[int, IntArray], ...]
-    """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
+    """For each one-hot feature, the column of each code; other values have zeros in all of them."""
     width: int
     part: LinearFunction | Forest | Network | GradeGains
     means: tuple[TargetEncoding, ...] = ()
-    """Tables of one category or of two, a column each at the end; any other value than a code has 0."""
+    """Target encodings of one category or of a pair, one column each at the end; unknown codes have 0."""
 
     @classmethod
     def from_columns(
         cls, columns: SeenColumns, part: LinearFunction | Forest | Network | GradeGains
     ) -> ExpandedFeatures:
-        """The columns that a ranker has learned from."""
+        """Build the part from the columns that a ranker was trained on."""
         numbers = np.array(columns.unchanged, dtype=np.int64)
         center = None if columns.center is None else np.array(columns.center)
         return cls(numbers, center, tuple(columns.places()), columns.width, part, columns.means)
 
     @property
     def first_mean(self) -> int:
-        """The first column that is a mean."""
+        """The first column with a target encoding."""
         return self.width - len(self.means)
 
 
@@ -144,15 +146,15 @@ Part = LinearFunction | Forest | Network | GradeGains | Blend | ExpandedFeatures
 
 
 class Function(NamedTuple):
-    """An innermost part of a formula, and what it sees."""
+    """An innermost part of a formula, and its inputs."""
 
     part: LinearFunction | Forest | Network
     features: IntArray
-    """The feature behind each column; −1: a level of a category, or a mean of levels."""
+    """The feature of each column; −1 for one-hot levels and target encodings."""
     wide: ExpandedFeatures | None
-    """What makes the columns, where they are not the features themselves."""
+    """The expansion of the features into columns; None if columns are features."""
     grades: GradeGains | None
-    """What takes the outputs for those of grades."""
+    """The conversion of outputs into grade probabilities, if any."""
 
 
 def _functions(part: Part, features: IntArray, wide: ExpandedFeatures | None = None) -> Iterator[Function]:
@@ -168,40 +170,40 @@ def _functions(part: Part, features: IntArray, wide: ExpandedFeatures | None = N
 
 
 Cuts = tuple[IntArray, FloatArray]
-"""Features, and a threshold of each."""
+"""Features, and one threshold for each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """A ranker as a formula: the features that it takes, by name and in order, and what is made of them."""
+    """A ranker as a formula: its features by name and in order, and the function of them."""
 
     features: tuple[str, ...]
     part: Part
     encoding: Encoding | None = None
-    """What the features are, where some are no plain numbers: files take codes of categories, and days."""
+    """The types of the features, if some are not plain numbers: files contain category codes and days."""
     named: bool = True
-    """Whether the training data named the features; else the names are made."""
+    """Whether the training data named the features; otherwise the names are generated."""
     name: str = "model"
-    """What files call the model."""
+    """The name of the model in files."""
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
-        """The linear functions, forests and networks that it is made of."""
+        """The linear functions, forests and networks in the formula."""
         return tuple(_functions(self.part, np.arange(self.n_features)))
 
     @cached_property
     def linear(self) -> LinearFunction | None:
-        """The same as a linear function of raw features with one output, if it is one or a blend of such."""
+        """The equivalent linear function of raw features with one output; None if there is none."""
         return _linear(self.part)
 
     @cached_property
     def forest(self) -> Forest | None:
-        """The same as trees with one output, if it is such or a blend of such: its factors are in their leaves."""
+        """The equivalent trees with one output, with blend factors in their leaves; None if there are none."""
         return _forest(self.part)
 
     @cached_property
     def thresholds(self) -> Cuts:
-        """Every (feature, threshold) of its trees once."""
+        """The unique pairs (feature, threshold) of all trees."""
         cuts: list[Cuts] = [(np.zeros(0, dtype=np.int64), np.zeros(0))]
         for function in self.functions:
             for tree in function.part.trees if isinstance(function.part, Forest) else ():
@@ -213,55 +215,55 @@ class Formula:
 
     @property
     def n_features(self) -> int:
-        """How many features a document has."""
+        """Number of features of a document."""
         return len(self.features)
 
     @property
     def has_network(self) -> bool:
-        """Whether a network is a part of it."""
+        """True if the formula contains a network."""
         return any(isinstance(function.part, Network) for function in self.functions)
 
     @property
     def single_sums(self) -> bool:
-        """Whether trees are a part of it whose sum is rounded to single precision after each of them."""
+        """True if the formula contains trees whose sum is rounded to single precision after each tree."""
         return any(isinstance(function.part, Forest) and function.part.single_sums for function in self.functions)
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
-        """The levels of each category by its name; a document has the place of its level among them, from 0 on."""
+        """The levels of each category by its name; a document contains the index of its level, from 0."""
         if self.encoding is None:
             return {}
         return {self.encoding.names[j]: self.encoding.columns[j].levels for j in self.encoding.categories}
 
 
 class Expressible(Recorded):
-    """A ranker whose score may be a formula of a document's own features."""
+    """Base of rankers whose score may be a formula of a document's own features."""
 
     columns_: SeenColumns | None
 
     def formula(self) -> Part:
-        """Return the score as a function of a document's own features, in plain numbers: what `toprank.export` writes.
+        """Return the score as a formula of a document's own features, which `toprank.export` writes.
 
         Raises:
-            DataError: there is no such formula, with the reason.
+            DataError: the ranker has no such formula; the message gives the reason.
         """
         check_is_fitted(self)
         part = self._formula()
         if self.columns_ is None:
             return part
-        assert not isinstance(part, Blend | ExpandedFeatures)  # a blend leaves categories to its members
+        assert not isinstance(part, Blend | ExpandedFeatures)  # blends pass categories on to their members
         return ExpandedFeatures.from_columns(self.columns_, part)
 
     def _formula(self) -> Part:
-        """Return the formula over the columns that the ranker sees."""
-        raise DataError(f"A {type(self).__name__} has no formula that could be exported; save it, and serve the file.")
+        """Return the formula over the columns that the ranker was trained on."""
+        raise DataError(f"A {type(self).__name__} has no formula to export; save it, and serve the file.")
 
 
 def formula_of(ranker: Any, name: str = "model") -> Formula:
-    """The formula of a fitted ranker.
+    """Return the formula of a fitted ranker.
 
     Raises:
-        DataError: the ranker is not fitted, or its scores are no formula of a document's own features.
+        DataError: the ranker is not fitted, or its scores are not a formula of a document's own features.
     """
     check_is_fitted(ranker)
     names = getattr(ranker, "feature_names_in_", None)
@@ -275,19 +277,19 @@ def formula_of(ranker: Any, name: str = "model") -> Formula:
 
 
 def _check_texts(formula: Formula) -> None:
-    """Refuse names and levels that no file can hold: half of a character of two, as broken decoding leaves behind."""
+    """Refuse names and levels with lone surrogates, which result from wrong decoding and cannot be written to files."""
     texts = [("feature", name, name) for name in formula.features]
     texts += [("level of the category", name, level) for name, levels in formula.levels.items() for level in levels]
     for kind, name, text in texts:
         refuse_if(
             any("\ud800" <= mark <= "\udfff" for mark in text),
-            f"The {kind} {name!a} holds half a character ({text!a}), which cannot be written to a file. Rename it "
+            f"The {kind} {name!a} contains a lone surrogate ({text!a}), which cannot be written to a file. Rename it "
             "before training: text.encode(errors='replace').decode().",
         )
 
 
 def _alike(part: Part, kind: Callable[[Part], T | None]) -> list[tuple[float, T]]:
-    """The terms of a blend if all of them are of one kind; else none."""
+    """Return the terms of a blend if all are of one kind; else an empty list."""
     terms = part.terms if isinstance(part, Blend) else ()
     alike = [(factor, term) for factor, inner in terms if (term := kind(inner)) is not None]
     return alike if len(alike) == len(terms) else []
@@ -317,25 +319,25 @@ def _forest(part: Part) -> Forest | None:
     return Forest.from_trees(trees, terms[0][1].n_features, intercept, flushes=terms[0][1].flushes)
 
 
-# ---- how rankers make them ----
+# ---- construction ----
 
 
 def centered(center: FloatArray, weights: FloatArray, intercept: float) -> LinearFunction:
-    """An intercept and Σ_j w_j (x_j − c_j), where a missing value adds nothing."""
+    """Return an intercept plus Σ_j w_j (x_j − c_j), with 0 for missing values."""
     return LinearFunction(
         center, np.ones(len(center)), weights[None, :], np.array([intercept]), np.zeros((1, len(center)))
     )
 
 
 def stump(feature: int, threshold: float, above: float) -> Tree:
-    """`above` where the feature is above a threshold, else 0, also where it is missing."""
+    """Return a tree with the value `above` if the feature exceeds a threshold, else 0, also if it is missing."""
     single, sides = np.ones(1, dtype=np.int64), (np.array([-1]), np.array([-2]))
     where = (single * feature, np.array([threshold]), single == 1, single * MISSING_NAN, (None,))
     return Tree(*where, *sides, np.array([0.0, above]), np.zeros(1))
 
 
 def before_rounding(threshold: FloatArray) -> FloatArray:
-    """The largest T for which x <= T in double precision says what x <= t says of x rounded to single precision.
+    """Return the largest T for which x <= T in double precision equals x <= t for x rounded to single precision.
 
     Args:
         threshold: single precision numbers.
@@ -353,15 +355,15 @@ def before_rounding(threshold: FloatArray) -> FloatArray:
 
 
 def _within(singles: npt.NDArray[np.float32]) -> FloatArray:
-    """As double precision numbers; what is infinite is the next power of two instead."""
+    """Convert to double precision; infinities become the next power of two."""
     return np.clip(singles.astype(np.float64), -(2.0**128), 2.0**128)
 
 
-_EPSILON = 1e-5  # of PyTorch's norms
+_EPSILON = 1e-5  # the ε of PyTorch's norms
 
 
 def dense_layers(network: Any) -> tuple[Layer, ...]:
-    """The layers of an MLP; batch norms, which in prediction are fixed, are folded into the layer beside them."""
+    """Return the layers of an MLP; batch norms, which are fixed in prediction, are folded into the adjacent layer."""
     arrays = {name: np.asarray(value.numpy(), dtype=np.float64) for name, value in network.state_dict().items()}
     kind, layers = network.shape.norm, []
     count = len(network.shape.hidden)
@@ -383,6 +385,6 @@ def dense_layers(network: Any) -> tuple[Layer, ...]:
 
 
 def _batch_norm(arrays: dict[str, FloatArray], name: str) -> tuple[FloatArray, FloatArray]:
-    """Batch norm as factor · x + shift."""
+    """Return batch norm as factor and shift of factor · x + shift."""
     factor = arrays[f"{name}.weight"] / np.sqrt(arrays[f"{name}.running_var"] + _EPSILON)
     return factor, arrays[f"{name}.bias"] - arrays[f"{name}.running_mean"] * factor

@@ -1,11 +1,11 @@
-"""Model files: one ZIP archive that any tool can open, and that never runs code when it is read.
+"""Model files: a ZIP archive that any tool can open; reading it never executes code.
 
-    metadata.json          what the model is: kind, parameters, features, where it comes from (UTF-8 JSON)
-    arrays/NAME.npy        its numbers, in NumPy's plain format (pickled objects are refused)
+    metadata.json          description of the model: kind, parameters, features, provenance (UTF-8 JSON)
+    arrays/NAME.npy        numbers in NumPy's plain format (pickled objects are refused)
     texts/NAME.txt         text parts, such as trees in LightGBM's own format
     checksums.json         SHA-256 of every other member
 
-`unzip -p model.toprank metadata.json` shows the description. The bytes depend on the model alone, not on the clock.
+`unzip -p model.toprank metadata.json` prints the description. The bytes depend only on the model, not on the time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 4
 """The version that is written. Version 1 had no categories and dates, 2 no text, and 3 other names (`former_names`)."""
 _FIRST_WITH_PRESENT_NAMES = 4
-_TEXT = "text_"  # prefix of arrays that hold statistics of words
+_TEXT = "text_"  # prefix of arrays with word statistics
 _FORMAT = "toprank model"
-_OURS = b"PK\x03\x04"  # the first bytes of a zip archive
-_LIMIT = 1 << 32  # most bytes of all parts together; only a forged archive claims more
-_HARMLESS = 1 << 28  # claimed bytes for which any machine has room
-_RATIO = 200  # larger archives may claim so many times the size of their file
-_DESCRIPTION = (1 << 24, 50)  # the same two limits for JSON, which takes more memory than it has bytes
+_OURS = b"PK\x03\x04"  # the first bytes of a ZIP archive
+_MAX_BYTES = 1 << 32  # of all parts together; only forged archives claim more
+_SAFE_BYTES = 1 << 28  # claimed sizes that fit into the memory of any machine
+_MAX_RATIO = 200  # between claimed size and file size, for larger archives
+_JSON_LIMITS = (1 << 24, 50)  # the same two limits for JSON, which takes more memory than its size
 _BLOCK = 1 << 20
 _NAME = re.compile(r"metadata\.json|checksums\.json|arrays/\w+\.npy|texts/\w+\.txt")
 
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def save(ranker: Ranker, path: str | PathLike[str]) -> None:
-    """Write a fitted ranker to one file, completely or not at all; refuse one that could not be read again."""
+    """Write a fitted ranker to one file, completely or not at all; refuse models that could not be read again."""
     _check_path(path)
     state: State = ranker.state()
     parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
@@ -68,14 +68,16 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
     except UnicodeEncodeError as problem:
         near = problem.object[max(0, problem.start - 20) : problem.end + 20]
         raise DataError(
-            f"This {type(ranker).__name__} cannot be saved: {near!a} holds half a character (a lone surrogate), "
-            "which no file can hold. Rename what it stands in."
+            f"This {type(ranker).__name__} cannot be saved: {near!a} contains a lone surrogate, which cannot be "
+            "written to a file. Rename the feature or level that contains it."
         ) from None
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(parts.items())}
     parts["checksums.json"] = json.dumps(sums, indent=2).encode()
     packed = _packed(parts, zipfile.ZIP_DEFLATED)
     if _impossible({name: len(content) for name, content in parts.items()}, len(packed.getvalue())):
-        packed = _packed(parts, zipfile.ZIP_STORED)  # mostly zeros, and very many of them
+        packed = _packed(
+            parts, zipfile.ZIP_STORED
+        )  # very large arrays that compress to almost nothing look like a decompression bomb
     try:
         _restored(packed, fspath(path))
     except FormatError as problem:
@@ -118,12 +120,14 @@ def _packed(parts: Mapping[str, bytes], compression: int) -> io.BytesIO:
 
 def _check_path(path: Any) -> None:
     if not isinstance(path, str | PathLike):
-        raise DataError(f"A model file is named by its path, such as 'model.toprank', not by {path!r}.")
+        raise DataError(f"The path of a model file must be a string or path, such as 'model.toprank', not {path!r}.")
     check_name(path)
 
 
 def _plain_json(value: Any) -> Any:
-    """Return the value with None for NaN and infinities, which JSON cannot hold, and NumPy's numbers as Python's."""
+    """Return the value with None for NaN and infinities, which JSON does not support, and Python numbers for
+    NumPy's.
+    """
     if isinstance(value, dict):
         return {key: _plain_json(item) for key, item in value.items()}
     if isinstance(value, np.generic | np.ndarray):
@@ -143,10 +147,10 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Return the ranker in a model file, ours or one of LightGBM, XGBoost, CatBoost, RankLib or ONNX.
+    """Return the ranker in a model file of toprank, LightGBM, XGBoost, CatBoost, RankLib or ONNX.
 
-    Nothing in the file is executed; a damaged or forged file is refused with the reason. Models of other libraries
-    become rankers that predict but cannot be trained further.
+    Loading never executes code from the file; damaged and forged files are refused with the reason. Models of other
+    libraries become rankers that predict but cannot be trained further.
 
     >>> import tempfile, toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -165,10 +169,10 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def _foreign(stream: BinaryIO) -> str | None:
-    """Return the format of a model that is not ours, by its first bytes; None if it is ours or unknown."""
+    """Return the format of another library's model, by its first bytes; None for our own or unknown files."""
     start = stream.read(64)
     stream.seek(0)
-    if start.startswith(_OURS):  # whoever loads these needs no reader of others
+    if start.startswith(_OURS):  # avoids importing the readers of other formats
         return None
     from toprank.rankers import foreign
 
@@ -176,7 +180,7 @@ def _foreign(stream: BinaryIO) -> str | None:
 
 
 def is_model(path: str | PathLike[str]) -> bool:
-    """Return whether a file starts like a model, ours or of another library; only a regular file can."""
+    """Return whether a file starts like a model, ours or of another library; only regular files qualify."""
     if not isfile(path):
         return False
     with _opened(path) as stream:
@@ -186,13 +190,13 @@ def is_model(path: str | PathLike[str]) -> bool:
 
 
 def digest_of(path: str | PathLike[str]) -> str:
-    """Return the SHA-256 of a model file; its first digits are what a service calls the version of the model."""
+    """Return the SHA-256 of a model file; services use its first digits as the version of the model."""
     with _opened(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def inspect(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return the description of a model file, whose parts are compared with their checksums.
+    """Return the description of a model file, after checking its checksums.
 
     Models of other libraries are read, and described like the file that they would be saved to.
     """
@@ -213,21 +217,19 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _opened(path: str | PathLike[str]) -> io.BufferedReader:
-    """Open a regular file; its type is looked up first, since opening a pipe would wait for its writer."""
+    """Open a regular file; check its type first, since opening a pipe would block until there is a writer."""
     _check_path(path)
     try:
         mode = stat(path).st_mode
         if S_ISREG(mode):
             return open(path, "rb")
     except FileNotFoundError:
-        raise FileError(f"There is no file {fspath(path)}.") from None
+        raise FileError(f"{fspath(path)} does not exist.") from None
     except OSError as problem:
         raise FileError(f"{fspath(path)} cannot be read: {problem.strerror}.") from None
     if S_ISDIR(mode):
         raise FileError(f"{fspath(path)} is a folder, not a file.")
-    raise FileError(
-        f"{fspath(path)} is a pipe or a device, but a model is not read from start to end. Write it into a file first."
-    )
+    raise FileError(f"{fspath(path)} is a pipe or a device, but models need random access. Write it to a file first.")
 
 
 def _restored(stream: BinaryIO, where: str) -> Any:
@@ -237,7 +239,7 @@ def _restored(stream: BinaryIO, where: str) -> Any:
     metadata = archive.metadata()
     kind = metadata.get("kind")
     if not isinstance(kind, str) or kind not in rankers.KINDS:
-        raise FormatError(f"A model of the kind '{kind}' is not known to toprank {__version__}.", path=where)
+        raise FormatError(f"toprank {__version__} does not know models of the kind '{kind}'.", path=where)
     arrays, texts = archive.parts("arrays/", ".npy", archive.array), archive.parts("texts/", ".txt", archive.text)
     if metadata["format_version"] < _FIRST_WITH_PRESENT_NAMES:
         arrays = arrays.renamed(array_name)
@@ -247,11 +249,11 @@ def _restored(stream: BinaryIO, where: str) -> Any:
         describe(ranker, metadata, under(arrays, _TEXT))
         ranker.check_restored()
         for unused in (*arrays.unasked(), *texts.unasked()):
-            raise DataError(f"nothing asks for the part {unused}")
+            raise DataError(f"the part {unused} is unused")
         ranker.finalized()
-    except (FormatError, ImportError):  # a package that is missing or cannot be imported is not the file's fault
+    except (FormatError, ImportError):  # a missing package is not the fault of the file
         raise
-    except Exception as problem:  # noqa: BLE001 - whatever a forged description breaks, it is the file's fault
+    except Exception as problem:  # noqa: BLE001 - any error from a forged description is the fault of the file
         wrong = str(problem).removesuffix(".") or type(problem).__name__
         raise FormatError(f"The model is incomplete or inconsistent: {wrong}.", path=where) from None
     return ranker
@@ -286,7 +288,7 @@ class _Parts(Mapping[str, T], Generic[T]):
 
 
 def under(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
-    """Return the parts whose names have a prefix, without it; each is still read at its first use.
+    """Return the parts whose names have a prefix, without the prefix; each is still read at its first use.
 
     >>> dict(under({"m0_coef": 1, "m1_coef": 2}, "m1_"))
     {'coef': 2}
@@ -301,42 +303,43 @@ def _beside(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
 
 
 def _impossible(sizes: Mapping[str, int], packed: int) -> bool:
-    """Return whether parts claim more bytes than a model in a file of that size can have (a decompression bomb)."""
+    """Return whether the claimed sizes exceed any model in a file of that size (a decompression bomb)."""
     total, texts = sum(sizes.values()), sum(size for name, size in sizes.items() if name.endswith(".json"))
-    harmless, ratio = _DESCRIPTION
-    return total > min(_LIMIT, max(_HARMLESS, _RATIO * packed)) or texts > max(harmless, ratio * packed)
+    safe_bytes, ratio = _JSON_LIMITS
+    return total > min(_MAX_BYTES, max(_SAFE_BYTES, _MAX_RATIO * packed)) or texts > max(safe_bytes, ratio * packed)
 
 
 class _Archive:
-    """An archive with checked names and sizes, whose parts are compared with their checksums as they are read."""
+    """An archive with checked names and sizes, whose parts are compared with their checksums when read."""
 
     def __init__(self, stream: BinaryIO, where: str) -> None:
         self.where = where
         stream.seek(0)
         if stream.read(len(_OURS)) != _OURS:
             raise FormatError(
-                "This is not a model: neither one of toprank's own nor one of LightGBM, XGBoost, CatBoost, RankLib or "
-                "ONNX.",
+                "This is not a model of toprank, LightGBM, XGBoost, CatBoost, RankLib or ONNX.",
                 path=where,
             )
         try:
             self._zip = zipfile.ZipFile(stream)
             members = self._zip.infolist()
-        except Exception as problem:  # noqa: BLE001 - a damaged archive fails in many ways, none of them ours
+        except Exception as problem:  # noqa: BLE001 - damaged archives raise many kinds of exceptions
             self._damaged(problem)
         for member in members:
             if not _NAME.fullmatch(member.filename):
                 raise FormatError(f"The part '{member.filename}' does not belong to a toprank model.", path=where)
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise FormatError(f"The part {member.filename} is packed in a way that no model is.", path=where)
+                raise FormatError(
+                    f"The part {member.filename} uses a compression method that models do not use.", path=where
+                )
         self.sizes = {member.filename: member.file_size for member in members}
         packed = stream.seek(0, io.SEEK_END)
         if len(self.sizes) < len(members) or _impossible(self.sizes, packed):
-            raise FormatError("The parts together claim an impossible size.", path=where)
+            raise FormatError("The claimed size of the parts is impossible.", path=where)
         self._sums = self._checksums()
 
     def _damaged(self, problem: Exception) -> NoReturn:
-        raise FormatError(f"This is not a whole toprank model ({problem}).", path=self.where) from None
+        raise FormatError(f"This is not a complete toprank model ({problem}).", path=self.where) from None
 
     def _checksums(self) -> dict[str, str]:
         try:
@@ -352,7 +355,7 @@ class _Archive:
         raise FormatError(message, path=self.where)
 
     def _blocks(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a part; refuse it after the last block if it is not what was saved."""
+        """Yield the content of a part; raise after the last block if the checksum differs."""
         seen = hashlib.sha256()
         try:
             with self._zip.open(name) as member:
@@ -365,36 +368,36 @@ class _Archive:
             self._altered(name)
 
     def check(self, name: str) -> int:
-        """Return the number of bytes of a part, after comparing it with its checksum."""
+        """Return the number of bytes of a part, after checking its checksum."""
         return sum(len(block) for block in self._blocks(name))
 
     def text(self, name: str) -> str:
-        """Return a part that is text."""
+        """Return a text part."""
         return b"".join(self._blocks(name)).decode()
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """Return a part that is an array of numbers, in the memory that its bytes were read into."""
+        """Return an array part, backed by the bytes read."""
         content = bytearray()
         for block in self._blocks(name):
             content += block
         stream = io.BytesIO(content[:_BLOCK])
         refuse_if(np.lib.format.read_magic(stream) != (1, 0), f"the array {name} is not in NumPy's plain format")
         shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
-        refuse_if(dtype.kind not in "fiu" or dtype.subdtype is not None, f"the array {name} does not hold numbers")
+        refuse_if(dtype.kind not in "fiu" or dtype.subdtype is not None, f"the array {name} is not numeric")
         refuse_if(
             math.prod(shape) * dtype.itemsize != len(content) - stream.tell(),
-            f"the array {name} is not as large as it says",
+            f"the size of the array {name} does not match its header",
         )
         flat = np.frombuffer(content, dtype, offset=stream.tell())
         return flat.reshape(shape, order="F" if in_columns else "C")
 
     def parts(self, folder: str, suffix: str, read: Callable[[str], T]) -> _Parts[T]:
-        """Return the parts of one kind."""
+        """Return the parts in a folder."""
         names = [name for name in self.sizes if name.startswith(folder)]
         return _Parts({name[len(folder) : -len(suffix)]: partial(read, name) for name in names})
 
     def metadata(self) -> dict[str, Any]:
-        """Return the description, if its format is known."""
+        """Return the description, with the present names, if its format is known."""
         unreadable = FormatError("This is not a toprank model: it has no readable metadata.", path=self.where)
         if "metadata.json" not in self.sizes:
             raise unreadable
@@ -408,8 +411,8 @@ class _Archive:
             raise FormatError("This is not a toprank model.", path=self.where)
         if version > FORMAT_VERSION:
             raise FormatError(
-                f"The model has format {version}, written by toprank {metadata.get('toprank_version')}; this toprank "
-                f"({__version__}) reads formats up to {FORMAT_VERSION}. Update toprank.",
+                f"The model has format version {version}, written by toprank {metadata.get('toprank_version')}; this "
+                f"toprank ({__version__}) reads versions up to {FORMAT_VERSION}. Update toprank.",
                 path=self.where,
             )
         if version < _FIRST_WITH_PRESENT_NAMES:
@@ -421,4 +424,4 @@ class _Archive:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

@@ -30,7 +30,7 @@ from toprank.scorers.expected_gain import expected_gains
 
 
 def has_grades(ranker: Ranker) -> bool:
-    """Return whether a ranker has P(grade | x): once fitted by its gains, before by its parameter `outputs`."""
+    """Return whether a ranker predicts P(grade | x): by its gains if fitted, else by its parameter `outputs`."""
     gains = getattr(ranker, "gains_", None)
     return getattr(ranker, "outputs", "grades") == "grades" if gains is None else len(gains) > 0
 
@@ -47,7 +47,7 @@ class GradeProbabilities(Ranker):
 
     @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
-        """P(grade | x), one column for each grade."""
+        """Return P(grade | x), one column for each grade."""
 
     @abstractmethod
     def _own_probabilities(self, X: Any) -> FloatArray:
@@ -69,12 +69,12 @@ class GradeProbabilities(Ranker):
 
     @property
     def _by_likelihood(self) -> bool:
-        """Whether training itself calibrates, since it maximized the likelihood of the grades."""
+        """True if training calibrates the probabilities, because it maximizes the likelihood of the grades."""
         return bool(make_loss(self.as_fitted.loss).traits.space == "class")
 
     @property
     def classes_(self) -> IntArray:
-        """The grades that the columns of `predict_proba` stand for: 0, 1, 2 …"""
+        """The grades of the columns of `predict_proba`: 0, 1, 2 …"""
         if not has_grades(self) or not hasattr(self, "gains_"):
             raise AttributeError(f"This {type(self).__name__} has no classes_: it is not fitted with grades.")
         return np.arange(len(self.gains_))
@@ -91,19 +91,19 @@ class GradeProbabilities(Ranker):
         confidence: float = 0.95,
         order: Order | None = None,
     ) -> ExpectedValue:
-        """Return the DCG@k to expect of a ranking, without any labels; without `scores`, of this ranker's own.
+        """Return the expected DCG@k of a ranking without labels; without `scores`, of this ranker's own ranking.
 
-        It is as good as the probabilities. After training under a ranking loss it is refused until `calibrate` has seen
-        held-out data. After likelihood training, grades count as independent given the features; `calibrate` measures
-        how they depend, and so makes intervals possible.
+        It is only as accurate as the probabilities. After training under a ranking loss it is refused until `calibrate`
+        was called with held-out data. After likelihood training, grades count as independent given the features;
+        `calibrate` estimates their dependence, which makes intervals available.
 
         Args:
-            data: queries; their labels are not looked at.
-            scores: what to rank by, in the order of ``data.X``; None for the expected gains.
-            k: cut-off of DCG; None for the whole list.
-            gain: G, a name or a table; None for that of training.
-            discount: the weights of the ranks.
-            confidence: level of the intervals.
+            data: queries; labels are ignored.
+            scores: scores to rank by, in the order of ``data.X``; None for the expected gains.
+            k: cutoff of DCG; None for the whole list.
+            gain: G, a name or a table; None for the gain of training.
+            discount: the discounts of the ranks.
+            confidence: confidence level of the intervals.
             order: the order of the scores, if grouping moved the rows of the data; see `RankingData.aligned`.
         """
         check_data("expected_dcg", data)
@@ -114,8 +114,8 @@ class GradeProbabilities(Ranker):
         if self.calibration_ is None and not self._by_likelihood:
             loss = make_loss(self.as_fitted.loss)
             raise DataError(
-                f"This {type(self).__name__} was trained under {type(loss).__name__}, which orders documents but does "
-                "not calibrate P(grade | x): a DCG expected of it may be wrong many times over.",
+                f"This {type(self).__name__} was trained under {type(loss).__name__}, which does not calibrate "
+                "P(grade | x), so its expected DCG may be wrong by a large factor.",
                 remedy=CALIBRATE,
             )
         probabilities = self.predict_proba(data)
@@ -135,14 +135,14 @@ class GradeProbabilities(Ranker):
 
     @available_if(has_grades)
     def calibrate(self, held_out: RankingData, *, k: int | None = 10) -> Self:
-        """Calibrate P(grade | x) on data not trained on, and measure how the grades of a query depend on each other.
+        """Calibrate P(grade | x) on held-out data, and estimate how the grades of a query depend on each other.
 
-        After training under a ranking loss the order of the documents stays the same. Look at `calibration_curve` on
-        yet other data before you call the probabilities calibrated.
+        After training under a ranking loss the order of the documents does not change. Check `calibration_curve` on a
+        third data set before you rely on the probabilities.
 
         Args:
-            held_out: judged queries, three at least; the more, the better the intervals.
-            k: the rank down to which DCG is to be predicted well; None for the whole list.
+            held_out: judged queries, at least three; more queries give better intervals.
+            k: the rank down to which DCG should be predicted well; None for the whole list.
         """
         check_data("calibrate", held_out)
         check_is_fitted(self)
@@ -160,25 +160,27 @@ class GradeProbabilities(Ranker):
         labels = held_out.labels
         refuse_if(
             not held_out.judged.all() or labels.min() < 0 or (labels != np.floor(labels)).any(),
-            "Calibration needs judged documents with whole grades from 0 on.",
+            "Calibration needs judged documents with integer grades from 0.",
         )
         if labels.max() >= len(self.gains_):
             raise DataError(
-                f"The held-out data have grade {labels.max():g}, which training never showed; fit with data that have "
-                f"it{f', or n_grades={int(labels.max()) + 1}' if hasattr(self, 'n_grades') else ''}."
+                f"The held-out data have grade {labels.max():g}, which is not in the training data; fit with data that "
+                f"have it{f', or n_grades={int(labels.max()) + 1}' if hasattr(self, 'n_grades') else ''}."
             )
         refuse_if(
             held_out.n_queries < 3,
-            f"Calibration learns from how queries differ, and here are {held_out.n_queries}; give it three at "
-            "least, better a hundred.",
+            f"Calibration estimates the variance between queries, but there are {held_out.n_queries}; pass at least "
+            "three, preferably a hundred.",
         )
         check_held_out(self, held_out)
 
     @available_if(has_grades)
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
-        """Compare predicted P(grade ≥ at_least) with the observed share, in bins of equally many documents."""
+        """Compare predicted P(grade ≥ at_least) with the observed frequency, in bins with equal numbers of
+        documents.
+        """
         check_data("calibration_curve", data)
-        refuse_if(not data.judged.all(), "calibration_curve compares with judgments; take data.filter(data.judged).")
+        refuse_if(not data.judged.all(), "calibration_curve needs judged documents; use data.filter(data.judged).")
         predicted = self.predict_proba(data)
         check_whole("at_least", at_least, 1, below=predicted.shape[1])
         happened = (data.labels >= at_least).astype(np.float64)
@@ -194,11 +196,11 @@ class GradeProbabilities(Ranker):
     def restore(cls, state: State) -> Self:
         """See `Ranker.restore`."""
         ranker = super().restore(state)
-        written: Any = ranker.calibration_  # as its plain values
+        written: Any = ranker.calibration_  # still plain values
         if written is not None:
             ranker.calibration_ = Calibration.from_plain(written, len(ranker.gains_))
         return ranker
 
     def _gains(self, gain: str | Sequence[float] | None) -> FloatArray:
-        """Return G of each grade; None: those of training."""
+        """Return G of each grade; None for the gain of training."""
         return self.gains_ if gain is None else gain_table(gain, len(self.gains_))

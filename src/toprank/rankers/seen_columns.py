@@ -1,7 +1,7 @@
-"""The columns that a ranker is trained on, if these are not the features themselves.
+"""The input columns of a ranker, if these are not the features themselves.
 
-Numbers stay as they are and come first, and so do categories whose codes a ranker takes. Any other category becomes
-columns of zeros and ones, or the means of its levels (`toprank.rankers.target_encoding`), which come last.
+Numbers come first, unchanged, and so do categories whose codes a ranker accepts. Every other category becomes one-hot
+columns or target encodings (`toprank.rankers.target_encoding`), which come last.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
     from toprank.rankers.source import Source
 
-_DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse: 512 bytes a row in float32
-TABLE = "target_encoding_"  # and its number: what a table is called among the arrays of a model's file
+_MAX_DENSE = 128  # columns of a dense matrix, if it may be sparse: 512 bytes per row in float32
+TABLE = "target_encoding_"  # followed by a number: the names of the tables in a model file
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class SeenColumns:
-    """The features that stay as they are, zeros and ones for levels, and means of levels.
+    """Unchanged features, one-hot columns for category levels, and target encodings.
 
-    A column of zeros and ones stands for each level that enough documents had, and one for all other levels of a
-    category. A missing value, or a level that was not seen, has a zero in all columns of its category, and 0 as its
-    mean. Where that makes many columns, they are sparse, and the numbers beside them, which sparse features are not
-    centered for, are centered here.
+    Each level with enough documents has a one-hot column, and all other levels of a category share one. A missing
+    value, or an unknown level, has zeros in all columns of its category, and 0 as its target encoding. Many columns are
+    stored sparse; the numbers among them are then centered here, because sparse features are not centered later.
     """
 
     encoding: Encoding
     kept: tuple[tuple[int, ...], ...]
-    """For each category, the codes of the levels with a column of their own; () where it has no such columns."""
+    """For each category, the codes of the levels with a column of their own; () for categories without one-hot
+    columns.
+    """
     center: tuple[float, ...] | None = None
-    """Where the columns are sparse, what is subtracted from each column that is no category; missing values are 0."""
+    """For sparse columns, the values subtracted from the numeric columns, with 0 for missing values; else None."""
     means: tuple[TargetEncoding, ...] = ()
-    """A category with a mean of its own is seen by that alone."""
+    """Target encodings; a category with its own encoding has no other columns."""
     by_code: bool = False
-    """Whether the other categories stay as they are."""
+    """Whether the other categories stay unchanged."""
 
     @classmethod
     def from_counts(
@@ -61,11 +62,11 @@ class SeenColumns:
         """Choose the columns by the number of documents of each level.
 
         Args:
-            encoding: what the features are.
-            counts: for each category, the documents of each level.
-            means: returns the means of the columns of X, by which sparse columns are centered.
+            encoding: the types of the features.
+            counts: for each category, the number of documents of each level.
+            means: function that returns the means of the columns of X, for centering sparse columns.
             sparse: whether the columns may be sparse.
-            encodings: the means of levels that are used.
+            encodings: the target encodings to use.
         """
         with_mean = _with_mean(encodings)
         kept = tuple(
@@ -73,24 +74,26 @@ class SeenColumns:
             for place, counted in zip(encoding.categories, counts, strict=True)
         )
         dense = cls(encoding, kept, means=encodings)
-        if not sparse or dense.width <= _DENSE:
+        if not sparse or dense.width <= _MAX_DENSE:
             return dense
         return cls(encoding, kept, tuple(np.nan_to_num(means()[dense.unchanged]).tolist()), encodings)
 
     @classmethod
     def from_codes(cls, encoding: Encoding, encodings: tuple[TargetEncoding, ...]) -> Self:
-        """Means beside features that stay as they are, codes of other categories too."""
+        """Add target encodings to features that stay unchanged, including the codes of other categories."""
         return cls(encoding, ((),) * len(encoding.categories), means=encodings, by_code=True)
 
     @cached_property
     def unchanged(self) -> list[int]:
-        """The columns of X that stay as they are."""
+        """The columns of X that stay unchanged."""
         gone = _with_mean(self.means) if self.by_code else set(self.encoding.categories)
         return [place for place in range(len(self.encoding.columns)) if place not in gone]
 
     @cached_property
     def _blocks(self) -> list[tuple[int, Array]]:
-        """For each category its column of X, and the column here of each level; −1 at the end, for none."""
+        """For each one-hot category, its column of X and the column of each level here; −1 at the end, for unknown
+        codes.
+        """
         first, blocks, with_mean = len(self.unchanged), [], _with_mean(self.means)
         for place, kept in zip(self.encoding.categories, self.kept, strict=True):
             if self.by_code or place in with_mean:
@@ -104,12 +107,12 @@ class SeenColumns:
         return blocks
 
     def places(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """For each category with zeros and ones its column of X, and the column here of each of its codes."""
+        """Return, for each one-hot category, its column of X and the column of each of its codes here."""
         return [(place, where[:-1].astype(np.int64)) for place, where in self._blocks]
 
     @cached_property
     def _first_mean(self) -> int:
-        """The first column that is a mean."""
+        """The first column with a target encoding."""
         return max([len(self.unchanged) - 1, *(int(where.max()) for _, where in self._blocks)]) + 1
 
     @property
@@ -130,23 +133,23 @@ class SeenColumns:
 
     @property
     def names_of_means(self) -> list[list[str]]:
-        """The categories of each mean."""
+        """The categories of each target encoding."""
         return [[self.encoding.names[place] for place in mean.places] for mean in self.means]
 
     @property
     def seen_encoding(self) -> Encoding | None:
-        """The encoding of the columns; None unless some of them are codes of categories."""
+        """The encoding of the columns; None unless some of them are category codes."""
         known = {self.encoding.names[place]: self.encoding.columns[place] for place in self.unchanged}
         encoding = Encoding(tuple(known.get(name, Column(name)) for name in self.names))
         return encoding if encoding.categories else None
 
     @property
     def is_additive(self) -> bool:
-        """Whether no column depends on two features."""
+        """True if no column depends on two features."""
         return all(len(mean.places) == 1 for mean in self.means)
 
     def by_feature(self, values: FloatArray) -> FloatArray:
-        """Values of the columns, added up for each column of X; a pair of categories shares its value by halves."""
+        """Sum values of the columns for each column of X; the value of a pair of categories is split in half."""
         sums = np.zeros(len(self.encoding.columns))
         sums[self.unchanged] = values[: len(self.unchanged)]
         for place, where in self._blocks:
@@ -157,11 +160,13 @@ class SeenColumns:
         return sums
 
     def by_column(self, values: Sequence[int]) -> list[int]:
-        """Values of the features that stay as they are, and 0 for all other columns."""
+        """Return the values of the unchanged features, and 0 for all other columns."""
         return [*(values[place] for place in self.unchanged), *([0] * (self.width - len(self.unchanged)))]
 
     def columns(self, X: Any, means: FloatArray | None = None) -> Any:
-        """The columns for rows of codes: an array, or a CSR matrix; in training `means` are those out of fold."""
+        """Return the columns for rows of codes, as an array or CSR matrix; in training, `means` are out-of-fold
+        encodings.
+        """
         if means is None:
             means = np.array([mean.transform(X) for mean in self.means]).T.reshape(len(X), len(self.means))
         if self.center is not None:
@@ -194,7 +199,7 @@ class SeenColumns:
     # ---- files ----
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it, beside the encoding and `arrays`."""
+        """Return the description in JSON types, without the encoding and `arrays`."""
         described: dict[str, Any] = {
             "kept": [list(kept) for kept in self.kept],
             "center": None if self.center is None else list(self.center),
@@ -202,19 +207,19 @@ class SeenColumns:
         return described | ({"means": [mean.plain() for mean in self.means]} if self.means else {})
 
     def arrays(self) -> dict[str, Array]:
-        """The tables of means, by what a file calls them."""
+        """Return the tables of the target encodings by their names in a file."""
         return {f"{TABLE}{number}": mean.table for number, mean in enumerate(self.means)}
 
     @staticmethod
     def tables(arrays: Collection[str]) -> list[str]:
-        """What the tables among the arrays of a file are called."""
+        """Return the names of the target-encoding tables among the arrays of a file."""
         return [name for number, _ in enumerate(arrays) if (name := f"{TABLE}{number}") in arrays]
 
     @classmethod
     def from_plain(
         cls, encoding: Encoding, value: Any, tables: Sequence[Array] = (), by_code: bool = False
     ) -> SeenColumns:
-        """Read what `plain` wrote, which may be damaged, and the tables of means."""
+        """Read the output of `plain`, which may be damaged, and the tables of target encodings."""
         try:
             kept = tuple(tuple(int(code) for code in codes) for codes in value["kept"])
             center = None if value["center"] is None else tuple(float(number) for number in value["center"])
@@ -226,34 +231,34 @@ class SeenColumns:
             if not fits or (center is not None and (len(center) != numbers or not np.isfinite(center).all())):
                 raise ValueError(kept)
         except (TypeError, ValueError, KeyError):
-            raise DataError("the columns of the categories do not fit their levels") from None
+            raise DataError("the columns of the categories do not match their levels") from None
         entries = value.get("means", [])
         if not isinstance(entries, list) or len(entries) != len(tables):
-            raise DataError("the means of levels do not fit their tables")
+            raise DataError("the target encodings do not match their tables")
         means = tuple(
             TargetEncoding.from_plain(encoding, entry, table) for entry, table in zip(entries, tables, strict=True)
         )
-        refuse_if(len({mean.places for mean in means}) < len(means), "the means of levels are described twice")
+        refuse_if(len({mean.places for mean in means}) < len(means), "a target encoding is described twice")
         unkept = encoding.categories if by_code else _with_mean(means)
         refuse_if(
             any(codes for place, codes in zip(encoding.categories, kept, strict=True) if place in unkept),
-            "a category has both its mean and columns of its levels",
+            "a category has both a target encoding and one-hot columns",
         )
         refuse_if(
             by_code and (center is not None or not means),
-            "the columns of the categories are not those of a ranker that takes their codes",
+            "the columns of the categories do not match a ranker that supports category codes",
         )
         return cls(encoding, kept, center, means, by_code)
 
 
 def _with_mean(means: Sequence[TargetEncoding]) -> set[int]:
-    """The categories that have a mean of their own."""
+    """Return the categories with their own target encoding."""
     return {mean.places[0] for mean in means if len(mean.places) == 1}
 
 
 def choose_columns(ranker: Ranker, encoding: Encoding, source: Source, valid: Any) -> SeenColumns | None:
-    """Return the columns to learn from, or None for the features as they are."""
-    before = getattr(ranker, "init_model", None)  # whose columns are those to go on with
+    """Return the input columns, or None for the features themselves."""
+    before = getattr(ranker, "init_model", None)  # training continues with its columns
     columns_before: SeenColumns | None = getattr(before, "columns_", None)
     goes_on = before is not None and getattr(before, "encoding_", None) == encoding
     wanted = ranker.categories_to_encode()
@@ -265,7 +270,7 @@ def choose_columns(ranker: Ranker, encoding: Encoding, source: Source, valid: An
         means = learned.tables
         if means or learned.z_scores:
             ranker.training_["target_encoding"] = learned.plain(encoding)
-    if goes_on:  # tables are those of the data at hand, which the model before may have seen in part
+    if goes_on:  # tables are fitted on the present data only
         return None if columns_before is None else replace(columns_before, means=means)
     if not ranker.supports_categories:
         return source.one_hot(encoding, ranker.supports_sparse, means)

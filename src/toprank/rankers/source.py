@@ -1,13 +1,13 @@
-"""Where the numbers of a training come from: data in this process, or parts of them elsewhere.
+"""Sources of training data: data in this process, or partitions on other machines.
 
-A ranker asks its source for a standardization, an objective to minimize and a judge of scores; it does not see rows.
-`InMemory` answers from a `RankingData`; `toprank.cluster` answers from partitions that lie on other machines.
+A ranker asks its source for a standardization, an objective to minimize and a metric of scores; it does not see rows.
+`InMemory` computes these from a `RankingData`; `toprank.cluster` computes them from partitions on other machines.
 
-Value, gradient and curvature of an objective are sums over blocks of whole queries, added in the order of the blocks:
-the same bits on any number of threads. X crosses memory once for value and gradient together, and no copy of it is ever
-held: beyond X there are numbers of documents and queries, and a few blocks' worth of terms that wait to be added. No
-query is cut, so one query of all documents is one block. Value, gradient and products of the curvature take its rows
-part by part; `hessian`, which solvers ask for where there are few weights, needs its Jacobian as a whole.
+Value, gradient and curvature of an objective are sums over blocks of whole queries, added in the order of the blocks,
+which gives the same bits on any number of threads. X is read once for value and gradient together and never copied as a
+whole: beyond X, memory holds numbers per document and query, and the terms of a few blocks. Queries are not split, so
+one query with all documents is one block. Value, gradient and Hessian-vector products process its rows in parts;
+`hessian`, which solvers use for few weights, needs its whole Jacobian.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from toprank.solvers.base import HasHessian
 
 Item = TypeVar("Item")
 
-_WAITING = 16 << 20  # bytes of terms that wait to be added
-_AT_LEAST = 4  # terms a thread that wait whatever their size, or threads would stand idle
+_MAX_TERM_BYTES = 16 << 20  # of terms kept in memory until they are added
+_MIN_TERMS_PER_THREAD = 4  # of any size, so that no thread is idle
 
 
 class RankingObjective:
@@ -61,7 +61,7 @@ class RankingObjective:
         return self.scorer.n_weights
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
-        """The mean loss and its gradient."""
+        """Return the mean loss and its gradient."""
         losses, fused = np.empty(len(self.loss.queries)), self._cross_entropy()
 
         def work(block: Block) -> FloatArray:
@@ -78,12 +78,12 @@ class RankingObjective:
         return float(np.sum(losses * self.loss.scale)), grad
 
     def _cross_entropy(self) -> SoftmaxBound | None:
-        """The loss, where loss and scorer have a kernel in common, which runs through the rows of a query once."""
+        """Return the loss if it has a joint kernel with the scorer, which reads the rows of a query once."""
         joined = isinstance(self.scorer, LinearScorer) and not self.scorer.intercept and not self.features.sparse
         return self.loss if joined and type(self.loss) is SoftmaxBound else None
 
     def hessian(self, weights: FloatArray) -> FloatArray:
-        """Jᵀ H J: exact for a linear scorer, Gauss-Newton for others. Holds J of a block at a time."""
+        """Return Jᵀ H J: exact for a linear scorer, Gauss-Newton for others. Keeps J for one block at a time."""
 
         def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)
@@ -96,7 +96,7 @@ class RankingObjective:
         return self._sum(work, self.blocks, self.n_weights**2)
 
     def hessian_product(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """The map v ↦ Jᵀ H J v, with the curvature computed once; scores too, unless they come with a copy of X."""
+        """Return the map v ↦ Jᵀ H J v. The curvature is computed once, and so are scores that do not copy X."""
 
         def prepare(block: Block) -> tuple[Block, Scored | None, Curvature]:
             scored = self._forward(weights, block)
@@ -116,12 +116,12 @@ class RankingObjective:
         return times
 
     def resampled(self, draw: int, weights: FloatArray) -> RankingObjective:
-        """The objective at a draw that goes by the scores at these weights, whatever weights it is asked about."""
+        """Return the objective for one draw of the loss, based on the scores at these weights."""
         loss = self.loss.resampled(draw, self.scores(weights))
         return RankingObjective(self.scorer, self.features, loss, self.threads)
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """Scores of all documents."""
+        """Return the scores of all documents."""
         return np.concatenate(each_block(lambda block: self._forward(weights, block).scores, self.blocks, self.threads))
 
     def _forward(self, weights: FloatArray, block: Block) -> Scored:
@@ -134,8 +134,8 @@ class RankingObjective:
         return curvature
 
     def _sum(self, term: Callable[[Item], FloatArray], items: Sequence[Item], size: int) -> FloatArray:
-        """Σ term(item), added in the order of the items; few terms, of `size` numbers each, are held at a time."""
-        at_once = max(_AT_LEAST * available_threads(self.threads), _WAITING // (8 * size))
+        """Return Σ term(item), added in the order of the items; few terms of `size` numbers are in memory at a time."""
+        at_once = max(_MIN_TERMS_PER_THREAD * available_threads(self.threads), _MAX_TERM_BYTES // (8 * size))
         total = None
         for first in range(0, len(items), at_once):
             for part in each_block(term, items[first : first + at_once], self.threads):
@@ -145,7 +145,7 @@ class RankingObjective:
 
 
 def _by_class(curvature: Curvature, scores: FloatArray) -> FloatArray:
-    """The curvature of each document's columns, (documents, columns, columns), a column at a time."""
+    """Return the curvature of each document's outputs, (documents, columns, columns), one column at a time."""
     columns = scores.shape[1]
     result = np.empty((len(scores), columns, columns))
     for column in range(columns):
@@ -156,28 +156,28 @@ def _by_class(curvature: Curvature, scores: FloatArray) -> FloatArray:
 
 
 Score = Callable[[Any], FloatArray]
-"""Rows of features become scores."""
+"""A function from rows of features to scores."""
 
 
 class ScoreJudge(NamedTuple):
-    """A metric of some data, to be asked again and again: `judge.value(score)` with a function from rows to scores."""
+    """A metric on some data, for repeated evaluation: `judge.value(score)` with a function from rows to scores."""
 
     name: str
-    """The metric as it was asked for."""
+    """The metric as given by the user."""
     measure: Measure
     convention: Convention
     value: Callable[[Score], float]
     check: Callable[[], object]
-    """Refuse to choose by it where it is blind; see `BoundMetric.for_selection`."""
+    """Refuse a selection by the metric if it is constant; see `BoundMetric.for_choosing`."""
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger value is a better one."""
+        """True if a larger value is better."""
         return self.measure.higher_is_better
 
 
 class Source(ABC):
-    """Labeled queries that rankers can learn from, wherever they are."""
+    """Labeled queries that rankers can learn from, in memory or elsewhere."""
 
     n_queries: int
     n_documents: int
@@ -187,57 +187,61 @@ class Source(ABC):
     first_feature_id: int | None = None
     encoding: Encoding | None = None
     roles: Roles | None = None
-    """The roles of the columns of the tables that the data come from."""
+    """The roles of the columns of the original tables."""
     fingerprint: str
 
     @abstractmethod
     def standardization(self, threads: int | None) -> Standardization:
-        """Center and spread of the features."""
+        """Return center and spread of the features."""
 
     @abstractmethod
     def target_encodings(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
-        """The means of levels that a ranker is to see, chosen on validation data, on folds, or by what is asked."""
+        """Return the target encodings for a ranker, selected on validation data or folds, or as requested."""
 
     @abstractmethod
     def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
-        """Columns for the levels of the categories, by the documents that have each; `sparse` where they may be.
+        """Return one-hot columns for category levels, by their document counts; `sparse` if they may be sparse.
 
-        Categories with `means` of their own have these instead.
+        Categories with a target encoding in `means` have no one-hot columns.
         """
 
     @abstractmethod
     def translated(self, encoding: Encoding) -> Any:
-        """The same data with the columns and codes of another encoding."""
+        """Return the same data with the columns and codes of another encoding."""
 
     @abstractmethod
     def widened(self, columns: SeenColumns, folds: int | None = None) -> Any:
-        """The same data with these columns in the place of the features.
+        """Return the same data with these columns in place of the features.
 
-        `folds`, the seed of a division of the queries, is given for training data: means of levels then come from the
-        folds that a document is not in.
+        `folds`, the seed of a division of the queries, is given for training data, whose target encodings are then out
+        of fold.
         """
 
     @abstractmethod
     def grades(self) -> tuple[FloatArray, FloatArray]:
-        """The distinct labels in rising order, and how many documents have each, by their weights."""
+        """Return the unique labels in ascending order, and the weighted number of documents with each."""
 
     @abstractmethod
     def objective(
         self, scorer: Scorer, loss: Loss, standardization: Standardization, threads: int | None
     ) -> HasHessian:
-        """The mean loss over all queries, weighted as the data say, as a function of the scorer's weights."""
+        """Return the mean loss over all queries, with the weights of the data, as a function of the scorer's
+        weights.
+        """
 
     @abstractmethod
     def score_spread(self, standardization: Standardization, direction: FloatArray) -> float:
-        """Standard deviation, over all documents, of the scores in a direction of the standardized features."""
+        """Return the standard deviation over all documents of the scores in a direction of the standardized
+        features.
+        """
 
     @abstractmethod
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
-        """A metric of these data."""
+        """Return a metric on these data."""
 
 
 class InMemory(Source):
-    """Data in the memory of this process, or mapped into it from a stored copy."""
+    """Data in the memory of this process, or memory-mapped from a stored copy."""
 
     def __init__(self, data: RankingData) -> None:
         self.data = data
@@ -310,5 +314,5 @@ class InMemory(Source):
 
 
 def source_of(data: RankingData | Source) -> Source:
-    """The data as a source."""
+    """Return the data as a source."""
     return data if isinstance(data, Source) else InMemory(data)

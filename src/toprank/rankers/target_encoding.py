@@ -1,23 +1,23 @@
-"""Categories as numbers: the shrunken mean of the grades of each level, and of pairs of levels.
+"""Target encoding: categories as numbers, by the shrunken mean grade of each level or pair of levels.
 
-Let t be a document's grade less the mean grade of its query (by document weights), so that over all documents t is 0 on
-average. A level with n documents (by weight) whose t add up to s gets
+Let t be a document's grade minus the mean grade of its query (by document weights), so that t has mean 0 over all
+documents. A level with n documents (by weight) whose t sum to s gets
 
     m(level) = s / (n + k),        k = σ² / τ²,
 
-the posterior mean of its effect where effects vary with τ² about 0, the mean of all, and documents with σ² about their
-level's. Both come from the data by moments: σ² is the variance within levels, and τ² = (Σ n m̄² − L σ²) / N, with m̄ the
-plain means, L levels and N documents. A level that was never seen, and a missing cell, have 0.
+the posterior mean of its effect if effects have variance τ² around 0, and documents have variance σ² around the effect
+of their level. Both are estimated by moments: σ² is the variance within levels, and τ² = (Σ n m̄² − L σ²) / N, with the
+unshrunken means m̄, L levels and N documents. Unknown levels and missing values get 0.
 
-A pair of categories has the same of what its two leave over, t − m(one) − m(other): what a seller is worth in one
-kind of product beyond what both are worth.
+A pair of categories encodes the residual of its two categories, t − m(one) − m(other), for example the effect of a
+seller in one product category beyond the effects of the seller and of the category.
 
-**A document's own grade never enters its own number in training**: there, the tables come from the other four of five
-folds of queries. In prediction they come from all training data.
+**A document's own grade never enters its own encoding in training**: there, encodings are out of fold, from the other
+four of five folds of queries. In prediction they come from all training data.
 
 The parameter `target_encoding` of rankers selects the categories: ``"auto"`` takes those with more than 128 levels, and
 at most ten pairs, if they help on the validation data (without any: on folds of the training data); True takes all
-categories with that many levels; False takes none; a list holds names and pairs of names. For a fitted ranker,
+categories with that many levels; False takes none; a list contains names and pairs of names. For a fitted ranker,
 `training_["target_encoding"]` reports the encodings used, and the evidence for each candidate.
 """
 
@@ -42,34 +42,34 @@ from toprank.errors import DataError, UnknownNameError, refuse_if
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-MANY = 128
-"""A category with more levels has many: trees that sort them by gradients overfit, and one-hot columns are sparse."""
-FOLDS = 5
-MOST_CELLS = 1_000_000
-"""Of a table: 4 MB in a model's file."""
-MOST_PAIRS = 10
-LEVEL = 0.05
-"""Largest chance that any useless table is taken, over all candidates of a kind (Bonferroni)."""
-_TRIED = 20  # pairs, the most telling first, that are asked what they tell beyond the others
-_FEWEST = 20  # queries to judge by: of fewer, the spread between queries is not known
+MANY_LEVELS = 128
+"""Categories with more levels have many: trees that sort levels by gradient overfit, and one-hot columns are sparse."""
+N_FOLDS = 5
+MAX_CELLS = 1_000_000
+"""Of a table; 4 MB in a model file."""
+MAX_PAIRS = 10
+SIGNIFICANCE_LEVEL = 0.05
+"""Significance level for accepting any useless table, over all candidates of a kind (Bonferroni)."""
+_MAX_TRIED = 20  # pairs, by z score, that are tested in addition to the selected tables
+_MIN_QUERIES = 20  # below, the variance between queries cannot be estimated
 
 EncodedCategories = Literal["auto"] | bool | Sequence[str | Sequence[str]]
-"""``auto``: those that help; True: every category with many levels; or names of categories, and pairs of names."""
+"""``auto``: those that help; True: every category with many levels; or names of categories and pairs of names."""
 Places = tuple[int, ...]
 """The columns of one category, or of two."""
 
 
 @dataclass(frozen=True, eq=False)
 class TargetEncoding:
-    """A number for each level of a category, or for each pair of levels of two."""
+    """A number for each level of a category, or for each pair of levels of two categories."""
 
     places: Places
     sizes: tuple[int, ...]
-    """Levels of each."""
+    """Number of levels of each category."""
     table: npt.NDArray[np.float32]
-    """In single precision, so that rows in either give the same number."""
+    """In single precision, so that rows of either precision get the same number."""
     shrinkage: float | None
-    """k; None where levels do not differ by more than chance, and all numbers are 0."""
+    """k; None if levels do not differ by more than chance, and all numbers are 0."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -81,23 +81,23 @@ class TargetEncoding:
     __hash__ = None  # type: ignore[assignment]
 
     def transform(self, X: Any) -> FloatArray:
-        """The numbers for rows of codes."""
+        """Return the encodings for rows of codes."""
         return looked_up(self.table, cells(X, self.places, self.sizes))
 
     def name(self, encoding: Encoding) -> str:
-        """The name of the column."""
+        """Return the name of the column."""
         return f"mean({', '.join(encoding.names[place] for place in self.places)})"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it, without the table."""
+        """Return the description in JSON types, without the table."""
         return {"columns": list(self.places), "shrinkage": self.shrinkage}
 
     @classmethod
     def from_plain(cls, encoding: Encoding, value: Any, table: Any) -> Self:
-        """What `plain` wrote down, which may be damaged, and its table.
+        """Read the output of `plain`, which may be damaged, and its table.
 
         Raises:
-            DataError: in words that finish the sentence "… is inconsistent: …".
+            DataError: the message completes the sentence "… is inconsistent: …".
         """
         try:
             places, shrinkage = tuple(value["columns"]), value["shrinkage"]
@@ -106,22 +106,22 @@ class TargetEncoding:
             fits &= shrinkage is None or (type(shrinkage) in (int, float) and 0 <= shrinkage < np.inf)
         except (TypeError, KeyError):
             fits = False
-        refuse_if(not fits, "the means of levels are not described")
+        refuse_if(not fits, "the description of a target encoding is invalid")
         sizes = tuple(len(encoding.columns[place].levels) for place in places)
         table = np.asarray(table)
         count = int(np.prod(sizes))
-        if table.dtype.kind != "f" or table.shape != (count,) or count > MOST_CELLS or not np.isfinite(table).all():
-            raise DataError(f"the means of {_named(encoding, places)} are not a finite number for each level")
+        if table.dtype.kind != "f" or table.shape != (count,) or count > MAX_CELLS or not np.isfinite(table).all():
+            raise DataError(f"the target encoding of {_named(encoding, places)} is not a finite number for each level")
         return cls(places, sizes, np.ascontiguousarray(table, dtype=np.float32), shrinkage)
 
 
 def cells(X: Any, places: Places, sizes: Sequence[int]) -> IntArray:
-    """The cell of a table for each row of codes; −1 where a level is missing or unknown."""
+    """Return the table cell for each row of codes; −1 for missing or unknown levels."""
     return _combined([codes_of(X[:, place], size) for place, size in zip(places, sizes, strict=True)], sizes)
 
 
 def _combined(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
-    """The cells of the codes of one category, or of two; −1 where one of them has none."""
+    """Return the cells for the codes of one category or two; −1 if any code has none."""
     if len(codes) == 1:
         return codes[0]
     first, second = codes
@@ -129,21 +129,21 @@ def _combined(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
 
 
 def looked_up(table: npt.NDArray[Any], cells: IntArray) -> FloatArray:
-    """The numbers of cells; 0 where there is none."""
+    """Return the values of cells; 0 for cell −1."""
     return np.append(table.astype(np.float64), 0.0)[cells]
 
 
 class TargetEncodings(NamedTuple):
-    """The tables that a ranker looks up, and how they were found."""
+    """The selected tables, and the evidence for their selection."""
 
     tables: tuple[TargetEncoding, ...]
     evaluated_on: str
     """In words: ``validation data``, ``folds of the training data``, or ``nothing: they were asked for``."""
     z_scores: dict[str, float]
-    """For each candidate by name, how many standard errors its use on queries it has not seen is above 0."""
+    """For each candidate by name, its benefit on held-out queries in standard errors above 0."""
 
     def plain(self, encoding: Encoding) -> dict[str, Any]:
-        """For the record of a training."""
+        """Return the description for the training provenance."""
         used = {_named(encoding, mean.places): mean.shrinkage for mean in self.tables}
         return {"used": used, "evaluated_on": self.evaluated_on, "z_scores": self.z_scores}
 
@@ -161,7 +161,7 @@ class _Levels:
         judged = data.judged
         weights = np.ones(data.n_documents) if data.document_weights is None else data.document_weights
         self.weights = np.where(judged, weights, 0.0)
-        self.weights *= int(judged.sum()) / (self.weights.sum() or 1.0)  # a judged document counts as one on average
+        self.weights *= int(judged.sum()) / (self.weights.sum() or 1.0)  # judged documents have a mean weight of 1
         self.grades = self.centered(np.where(judged, data.labels, 0.0))
         self._codes: dict[int, IntArray] = {}
 
@@ -169,7 +169,7 @@ class _Levels:
         return int(np.prod([len(self.encoding.columns[place].levels) for place in places]))
 
     def centered(self, values: FloatArray, rows: Any = slice(None)) -> FloatArray:
-        """Values of rows, which are those of whole queries, less the mean of their query, by weight."""
+        """Subtract the weighted query mean from values of rows, which must form whole queries."""
         query, weights = self.query[rows], self.weights[rows]
         weight = np.bincount(query, weights, minlength=self.n_queries)
         total = np.bincount(query, weights * values, minlength=self.n_queries)
@@ -177,7 +177,7 @@ class _Levels:
         return np.asarray(values - means[query])
 
     def evidence(self, products: FloatArray) -> float:
-        """How many standard errors the mean over queries of products is above 0."""
+        """Return the z score of the mean over queries of products."""
         weight = np.bincount(self.query, self.weights, minlength=self.n_queries)
         total = np.bincount(self.query, self.weights * products, minlength=self.n_queries)
         means = total[weight > 0] / weight[weight > 0]
@@ -191,14 +191,14 @@ class _Levels:
         return _combined([self._codes[place] for place in places], [self.size((place,)) for place in places])
 
     def tables(self, asked: Iterable[Places], rows: Any = slice(None)) -> dict[Places, TargetEncoding]:
-        """The tables that are asked for, and those of the categories of pairs, from some rows."""
+        """Return the requested tables, including the categories of pairs, estimated on some rows."""
         means: dict[Places, TargetEncoding] = {}
         for places in asked:
             means[places] = self.table(places, means, rows)
         return means
 
     def table(self, places: Places, known: dict[Places, TargetEncoding], rows: Any) -> TargetEncoding:
-        """A table from some rows; `known` are those of categories, from the same rows, and learns new ones."""
+        """Return a table estimated on some rows; `known` caches the tables of single categories on the same rows."""
         if places not in known:
             left = self.grades[rows]
             for place in places if len(places) > 1 else ():
@@ -223,12 +223,12 @@ class _Levels:
 
 
 def _shrinkage(n: FloatArray, sums: FloatArray, squares: float, documents: int) -> float | None:
-    """K = σ² / τ², by moments; None where τ² is not above 0, or where no level has two documents."""
+    """Return k = σ² / τ², by moments; None if τ² is not positive, or if no level has two documents."""
     levels = int((n > 0).sum())
     if documents <= levels:
         return None
     between = float(np.divide(sums**2, n, out=np.zeros(len(n)), where=n > 0).sum())
-    within = max(squares - between, 0.0) / (documents - levels)  # rounding may leave less than nothing
+    within = max(squares - between, 0.0) / (documents - levels)  # rounding may make it negative
     excess = (between - levels * within) / n.sum()
     return float(within / excess) if excess > 0 else None
 
@@ -249,16 +249,16 @@ class _Part(NamedTuple):
 
 
 def _division(data: RankingData, seed: int) -> Division:
-    """Divide the queries into folds, dealt out in the order of their ids' hashes."""
+    """Divide the queries into folds, in the order of their hashed ids."""
     turn = np.random.default_rng(seed).integers(1 << 63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     order = np.argsort(id_hashes(data.qids) * turn, kind="stable")
     fold = np.empty(data.n_queries, dtype=np.int64)
-    fold[order] = np.arange(data.n_queries) % FOLDS
+    fold[order] = np.arange(data.n_queries) % N_FOLDS
     return Division.folds(fold)
 
 
 def out_of_fold(data: RankingData, encoding: Encoding, asked: Sequence[Places], seed: int) -> FloatArray:
-    """Return the numbers of the training documents, (documents, tables), each from the folds that it is not in."""
+    """Return the out-of-fold encodings of the training documents, (documents, tables)."""
     whole = _Part(_Levels(data, encoding))
 
     def fit(part: _Part, _: None) -> dict[Places, TargetEncoding]:
@@ -277,12 +277,12 @@ def out_of_fold(data: RankingData, encoding: Encoding, asked: Sequence[Places], 
 def choose_encodings(
     data: RankingData, valid: RankingData | None, encoding: Encoding, asked: EncodedCategories, seed: int
 ) -> TargetEncodings:
-    """The tables that are to be used: those that are asked for, or those that help on queries they have not seen.
+    """Return the requested tables, or those that help on held-out queries.
 
-    The queries are those of the validation data, else of the inner folds. A table helps where documents with larger
-    numbers have higher grades than the others of their query: the mean over queries of the covariance is above 0, by a
-    one-sided test at `LEVEL` over all candidates. A pair has to explain what is left of the grades after a regression
-    on all that was taken before it, the most telling first.
+    The held-out queries are the validation data, or else inner folds. A table helps if documents with larger values
+    have higher grades than the others of their query: the mean over queries of the covariance is positive, in a
+    one-sided test at `SIGNIFICANCE_LEVEL` over all candidates. A pair must explain the residual of the grades after a
+    regression on all tables selected before it, in the order of their z scores.
     """
     if isinstance(asked, str | bool):
         singles, pairs = _candidates(encoding)
@@ -293,8 +293,10 @@ def choose_encodings(
         return TargetEncodings((), "nothing: no category has many levels", {})
     levels = _Levels(data, encoding)
     held_out = None if valid is None or not valid.judged.any() else valid
-    if (held_out or data).n_queries < _FEWEST:
-        return _of(levels, singles if asked is True else [], f"nothing: there are fewer than {_FEWEST} queries", {})
+    if (held_out or data).n_queries < _MIN_QUERIES:
+        return _of(
+            levels, singles if asked is True else [], f"nothing: there are fewer than {_MIN_QUERIES} queries", {}
+        )
     judge = _Judge(levels, _division(data, seed) if held_out is None else held_out)
     uses = {places: judge.use(places) for places in singles}
     kept = [places for places in singles if asked is True or uses[places] > _bar(len(singles))]
@@ -309,7 +311,7 @@ def _of(levels: _Levels, kept: Sequence[Places], evaluated_on: str, z_scores: di
 
 
 class _Judge:
-    """Judges tables on queries that they were not learned from: those of other data, or of each fold in turn."""
+    """Evaluates tables on held-out queries, of other data or of each fold."""
 
     def __init__(self, levels: _Levels, held_out: RankingData | Division) -> None:
         self._levels = levels
@@ -324,7 +326,7 @@ class _Judge:
             self._parts = [(slice(None), slice(None), {})]
 
     def column(self, places: Places) -> FloatArray:
-        """The number that each document would get."""
+        """Return the encoding that each document would get."""
         column = np.zeros(len(self._judged.grades))
         for judged, learned, tables in self._parts:
             table = self._levels.table(places, tables, learned)
@@ -332,34 +334,36 @@ class _Judge:
         return self._judged.centered(column)
 
     def use(self, places: Places) -> float:
-        """How many standard errors the covariance with the grades is above 0."""
+        """Return the z score of the covariance with the grades."""
         return self._evidence(self._judged.grades * self.column(places))
 
     def _evidence(self, products: FloatArray) -> float:
-        """Standard errors above 0; between folds, two documents of a level judge each other, which is one product seen
-        from two sides: the mean over queries varies by twice what it would if these were two.
+        """Return the z score of the mean of products.
+
+        Between folds, two documents of a level are each evaluated by the other, so the same product is counted twice,
+        and the variance of the mean over queries doubles.
         """
         return float(self._judged.evidence(products) / np.sqrt(self._sides))
 
     def pairs_beyond(self, kept: list[Places], pairs: list[Places], uses: dict[Places, float]) -> list[Places]:
-        """Return the pairs that help beyond the tables that are kept; `uses` gets the use of each pair."""
+        """Return the pairs that help in addition to the kept tables; `uses` receives the z score of each pair."""
         columns, bar = [self.column(places) for places in kept], _bar(len(pairs))
         left = self._left(columns)
         helping: list[Places] = []
         for pair in pairs:
             uses[pair] = self._evidence(left * self.column(pair))
         helpful = sorted((pair for pair in pairs if uses[pair] > bar), key=lambda pair: -uses[pair])
-        for pair in helpful[:_TRIED]:
+        for pair in helpful[:_MAX_TRIED]:
             column = self.column(pair)
             uses[pair] = self._evidence(left * column)
-            if uses[pair] > bar and len(helping) < MOST_PAIRS:
+            if uses[pair] > bar and len(helping) < MAX_PAIRS:
                 helping.append(pair)
                 columns.append(column)
                 left = self._left(columns)
         return helping
 
     def _left(self, columns: list[FloatArray]) -> FloatArray:
-        """The grades less their regression on columns, within queries and by weight."""
+        """Return the residual of the grades after a weighted regression on columns, within queries."""
         if not columns:
             return self._judged.grades
         weights = self._judged.weights
@@ -372,18 +376,18 @@ class _Judge:
 
 
 def _bar(candidates: int) -> float:
-    return NormalDist().inv_cdf(1 - LEVEL / max(candidates, 1))
+    return NormalDist().inv_cdf(1 - SIGNIFICANCE_LEVEL / max(candidates, 1))
 
 
 def _candidates(encoding: Encoding) -> tuple[list[Places], list[Places]]:
-    """Categories with many levels, and pairs in which there is one; none whose table would be too large."""
+    """Return categories with many levels, and pairs with such a category, unless their table would be too large."""
     sizes = {place: len(encoding.columns[place].levels) for place in encoding.categories}
-    singles: list[Places] = [(place,) for place, size in sizes.items() if MANY < size <= MOST_CELLS]
+    singles: list[Places] = [(place,) for place, size in sizes.items() if MANY_LEVELS < size <= MAX_CELLS]
     pairs: list[Places] = [
         (first, second)
         for first, second in combinations(sizes, 2)
-        if min(sizes[first], sizes[second]) > 1 and max(sizes[first], sizes[second]) > MANY
-        if sizes[first] * sizes[second] <= MOST_CELLS
+        if min(sizes[first], sizes[second]) > 1 and max(sizes[first], sizes[second]) > MANY_LEVELS
+        if sizes[first] * sizes[second] <= MAX_CELLS
     ]
     return singles, pairs
 
@@ -398,13 +402,13 @@ def _placed(encoding: Encoding, asked: str | Sequence[str]) -> Places:
     places = tuple(sorted({known[name] for name in names}))
     refuse_if(
         len(places) != len(names) or len(places) > 2,
-        f"target_encoding takes names of categories, and pairs of two names, not {asked!r}.",
+        f"target_encoding must contain names of categories and pairs of names, not {asked!r}.",
     )
     size = int(np.prod([len(encoding.columns[place].levels) for place in places]))
-    if size > MOST_CELLS:
+    if size > MAX_CELLS:
         raise DataError(
-            f"The table of {_named(encoding, places)} would have {size:,} cells; a table has {MOST_CELLS:,} at most. "
-            "Leave it out of target_encoding."
+            f"The table of {_named(encoding, places)} would have {size:,} cells; the limit is {MAX_CELLS:,}. "
+            "Remove it from target_encoding."
         )
     return places
 
@@ -414,15 +418,15 @@ def _named(encoding: Encoding, places: Places) -> str:
 
 
 def check_categories(asked: Any) -> None:
-    """Refuse a `target_encoding`, other than 'auto' or a truth value, that fits no data."""
+    """Refuse a `target_encoding` that is invalid for any data, unless it is 'auto' or a bool."""
     pairs = [wish for wish in asked if not isinstance(wish, str)] if _is_list(asked) else []
     refuse_if(
         not _is_list(asked) or not all(_is_list(pair) and len(pair) == 2 for pair in pairs),
-        "target_encoding is 'auto', True, False, or a list of categories and pairs of them, such as ['seller', "
-        f"('seller', 'kind')], not {asked!r}.",
+        "target_encoding must be 'auto', True, False, or a list of categories and pairs of categories, such as "
+        f"['seller', ('seller', 'kind')], not {asked!r}.",
     )
-    if len(pairs) > MOST_PAIRS:
-        raise DataError(f"target_encoding takes {MOST_PAIRS} pairs at most, not {len(pairs)}: {listed(pairs[0])} …")
+    if len(pairs) > MAX_PAIRS:
+        raise DataError(f"target_encoding supports at most {MAX_PAIRS} pairs, not {len(pairs)}: {listed(pairs[0])} …")
 
 
 def _is_list(value: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Models of other libraries, read as rankers that predict: nothing in a file is executed, and no library is needed.
+"""Models of other libraries as rankers that predict. Reading never executes code from a file, and needs no library.
 
-A reader raises DataError in words that finish the sentence "This XGBoost model is not read: …".
+Readers raise DataError with a message that completes the sentence "This XGBoost model is not read: …".
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from toprank.lazy_imports import first_use
 
 __all__ = ["read", "format_of"]
 
-_LIMIT = 1 << 30
-"""Bytes of a foreign model at most; reading one takes some 40 times its size where it is JSON."""
+_MAX_BYTES = 1 << 30
+"""Maximum size of a foreign model in bytes; reading JSON takes about 40 times its size in memory."""
 _READERS = {
     "lightgbm": ("LightGBM", "toprank.rankers.foreign.lightgbm_text", "read"),
     "ranklib": ("RankLib", "toprank.rankers.foreign.ranklib_text", "read"),
@@ -23,14 +23,14 @@ _READERS = {
     "ubj": ("XGBoost", "toprank.rankers.foreign.xgboost_model", "read_binary"),
 }
 _REFUSED = {
-    b"CBM1": ("CatBoost", "its own binary format is not read; save it by save_model(path, format='json')"),
-    b"binf": ("XGBoost", "its old binary format is not read; load it and save it by save_model('model.json')"),
-    b"\x80": ("pickled", "to read a pickle is to run what is in it; save the model in its library's own format"),
+    b"CBM1": ("CatBoost", "its binary format is not supported; save it with save_model(path, format='json')"),
+    b"binf": ("XGBoost", "its old binary format is not supported; load it and save it with save_model('model.json')"),
+    b"\x80": ("pickled", "reading a pickle executes its code; save the model in its library's own format"),
 }
 
 
 def format_of(start: bytes) -> str | None:
-    """The format of a model that is not ours, by its first bytes; None: none that is known."""
+    """Return the format of another library's model, by its first bytes; None if unknown."""
     if any(start.startswith(mark) for mark in _REFUSED):
         return "refused"
     if start.startswith((b"tree\n", b"tree\r\n")):
@@ -46,13 +46,13 @@ def format_of(start: bytes) -> str | None:
 
 
 def read(stream: BinaryIO, kind: str, where: str) -> Any:
-    """The ranker in a file of this format."""
+    """Return the ranker in a file of this format."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
-    content = stream.read() if size <= _LIMIT else b""
+    content = stream.read() if size <= _MAX_BYTES else b""
     library, home, name = _READERS.get(kind, ("", "", ""))
     try:
-        refuse_if(size > _LIMIT, f"it has more than {_LIMIT:,} bytes")
+        refuse_if(size > _MAX_BYTES, f"it has more than {_MAX_BYTES:,} bytes")
         if kind == "refused":
             library, why = next(refusal for mark, refusal in _REFUSED.items() if content.startswith(mark))
             raise DataError(why)
@@ -64,34 +64,34 @@ def read(stream: BinaryIO, kind: str, where: str) -> Any:
         return reader(model)
     except FormatError:
         raise
-    except (ImportError, MemoryError):  # not the file's fault, or not known to be
+    except (ImportError, MemoryError):  # not necessarily the fault of the file
         raise
-    except Exception as problem:  # noqa: BLE001 - whatever a forged file breaks, it is the file's fault
+    except Exception as problem:  # noqa: BLE001 - any error from a forged file is the fault of the file
         reason = str(problem) if isinstance(problem, DataError) else unforeseen(problem)
         raise FormatError(f"This {library} model is not read: {reason.removesuffix('.')}.", path=where) from None
 
 
 def unforeseen(problem: Exception) -> str:
-    """What is said where a reader did not foresee what a file holds; tests put a function here that raises instead."""
+    """Return the message for an unexpected error in a reader; tests replace this function by one that raises."""
     return f"it is damaged ({type(problem).__name__}: {problem})"
 
 
 def _json(content: bytes) -> Any:
     try:
         model = json.loads(content)
-        if b"\\ud" in content.lower():  # half a character, which no file of ours could hold
+        if b"\\ud" in content.lower():  # lone surrogates, which our files do not support
             json.dumps(model, ensure_ascii=False).encode()
         return model
     except RecursionError:
         raise DataError("it is nested too deeply") from None
     except UnicodeEncodeError:
-        raise DataError("it holds half a character (a lone surrogate)") from None
+        raise DataError("it contains a lone surrogate") from None
     except ValueError as problem:
         raise DataError(f"it is damaged ({problem})") from None
 
 
 def _by_content(model: Any) -> tuple[str, Any]:
-    """The library that writes such JSON, and its reader."""
+    """Return the library that writes such JSON, and its reader."""
     if isinstance(model, dict) and "learner" in model:
         from toprank.rankers.foreign.xgboost_model import read as of_xgboost
 
@@ -101,6 +101,6 @@ def _by_content(model: Any) -> tuple[str, Any]:
 
         return "CatBoost", of_catboost
     raise DataError(
-        "it is neither a model of XGBoost (save_model('model.json'); a dump holds too little) nor one of CatBoost "
+        "it is neither a model of XGBoost (save_model('model.json'); a dump is incomplete) nor one of CatBoost "
         "(save_model(path, format='json'))"
     )

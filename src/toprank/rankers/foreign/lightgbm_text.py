@@ -1,7 +1,7 @@
-"""LightGBM's own text: its head is read here, its trees by the strict reader of our own files.
+"""Reader of LightGBM's text format: the header is read here, the trees by the strict reader of our own files.
 
-LightGBM finds a tree by `tree_sizes`, the bytes of each, and reads its lines up to the first empty one. The trees here
-must begin at those places, so that a text that lost or gained a tree is refused.
+LightGBM locates trees by `tree_sizes`, the bytes of each, and reads the lines of a tree up to the first empty one. Here
+the trees must begin at those positions, so texts that lost or gained a tree are refused.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError, refuse_if
-from toprank.rankers.foreign.building import MOST_FEATURES, count_in, encoding
+from toprank.rankers.foreign.building import MAX_FEATURES, count_in, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
 from toprank.rankers.trees.text import END_OF_TREES, INFO, TextHead, column_names, read_blocks
 
 
 def read(content: bytes) -> ForestRanker:
-    """The ranker in a text."""
+    """Build a ranker from a text."""
     text = content.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     above, end, more = text.partition("\n" + END_OF_TREES)
     head, first, below = above.partition("\nTree=")
@@ -28,23 +28,23 @@ def read(content: bytes) -> ForestRanker:
     entries = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
     refuse_if(
         entries.get("version") not in ("v3", "v4"),
-        f"its text is of version {entries.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of "
-        "today and save it again",
+        f"its text has the version {entries.get('version')!r}, but only v3 and v4 are supported; load it with a "
+        "current LightGBM and save it again",
     )
     outputs = max(count_in(entries, "num_class"), count_in(entries, "num_tree_per_iteration"))
-    refuse_if(outputs != 1, f"it gives {outputs} numbers for each row (classes), not one score")
-    for name in ("label_index", "feature_infos"):  # not looked at below, but LightGBM refuses a text without them
+    refuse_if(outputs != 1, f"it predicts {outputs} numbers for each row (classes), not one score")
+    for name in ("label_index", "feature_infos"):  # unused here, but LightGBM refuses a text without them
         refuse_if(name not in entries, f"{name} is missing")
     features = count_in(entries, "max_feature_idx") + 1
     names, infos = entries.get("feature_names", "").split(" "), entries.get("feature_infos", "").split(" ")
     refuse_if(
-        not 1 <= features <= MOST_FEATURES or len(names) != features,
-        "the names of its features do not fit their number",
+        not 1 <= features <= MAX_FEATURES or len(names) != features,
+        "the number of its feature names does not match its number of features",
     )
     if len(infos) != features or not all(INFO.fullmatch(info) for info in infos):
         infos = ["none"] * features
     blocks = [
-        # v3 does not state whether leaves hold linear models: it has none.
+        # v3 has no linear models in leaves, and no line about them.
         block if "\nis_linear=" in block else block.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=")
         for block in _blocks((first + below)[1:], entries.get("tree_sizes"))
     ]
@@ -62,8 +62,8 @@ def _blocks(body: str, sizes: str | None) -> list[str]:
     """Return the lines of each tree, up to its first empty line.
 
     Args:
-        body: the text from the first tree on.
-        sizes: the line `tree_sizes`; None if there is none: LightGBM then takes one tree after the other.
+        body: the text from the first tree.
+        sizes: the value of `tree_sizes`; None if it is missing, in which case LightGBM reads one tree after another.
 
     Raises:
         DataError: a tree begins elsewhere than `sizes` states, or other lines follow a tree.
@@ -73,25 +73,25 @@ def _blocks(body: str, sizes: str | None) -> list[str]:
         refuse_if(not re.fullmatch(r"\d{1,12}(?: \d{1,12})*", sizes, re.ASCII), "its tree_sizes are damaged")
         stated = [0, *accumulate(map(int, sizes.split(" ")))][:-1]
         refuse_if(
-            len(starts) != len(stated), f"its tree_sizes announce {len(stated):,} trees, but it holds {len(starts):,}"
+            len(starts) != len(stated), f"its tree_sizes state {len(stated):,} trees, but it contains {len(starts):,}"
         )
         for number, (start, place) in enumerate(zip(starts, stated, strict=True)):
             refuse_if(
                 start != place,
                 f"tree number {number} (from 0) begins {start:,} bytes after the first one, but its tree_sizes "
-                f"announce it {place:,} bytes after that",
+                f"state {place:,} bytes",
             )
     blocks: list[str] = []
     for start, following in pairwise([*starts, len(body)]):
         block, _, between = body[start:following].partition("\n\n")
         if sizes is None and between.strip():
-            raise DataError(f"tree number {len(blocks)} (from 0) is followed by lines that belong to no tree")
+            raise DataError(f"tree number {len(blocks)} (from 0) is followed by lines outside of any tree")
         blocks.append(block.rstrip("\n"))
     return blocks
 
 
 def _categories(more: str, names: list[str]) -> Encoding | None:
-    """What stands below the trees of the frame that LightGBM was trained on: the levels of its categories."""
+    """Return the category levels of LightGBM's training frame, which are stored below the trees."""
     match = re.search(r"^pandas_categorical:(.*)$", more, re.MULTILINE)
     try:
         levels = json.loads(match[1]) if match else None
@@ -102,7 +102,7 @@ def _categories(more: str, names: list[str]) -> Encoding | None:
     listed = re.search(r"^\[categorical_feature: ([\d,]{1,100000})\]$", more, re.MULTILINE | re.ASCII)
     places = [int(word[:9]) for word in listed[1].split(",") if word] if listed else []
     if not isinstance(levels, list) or len(places) != len(levels):
-        raise DataError("it does not tell which columns the levels of its categories belong to")
+        raise DataError("it does not state the columns of its category levels")
     return encoding(names, dict(zip(places, levels, strict=True)))
 
 

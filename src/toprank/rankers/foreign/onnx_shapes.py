@@ -1,8 +1,8 @@
-"""What an ONNX model takes for a batch of rows, before onnxruntime sees it: the size of every array, and the work.
+"""Cost of an ONNX model for a batch of rows, computed before it is run: the size of every array, and the operations.
 
-A file of a kilobyte can ask for any number of cells, by broadcasting, by joining an array with itself, or by a product
-of rows with rows. So every shape is computed here for a given number of rows, node by node, and the first sum that is
-too large ends it. Where a shape would depend on values that only come with the rows, the model is refused.
+A file of a kilobyte can request any number of values, by broadcasting, by concatenating an array with itself, or by a
+product of rows with rows. Therefore the shape of every array is computed here for a given number of rows, node by node,
+until the total exceeds the limit. Models whose shapes depend on values of the rows are refused.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ _LIKE_FIRST = {
     "Tanh", "ThresholdedRelu",
 }  # fmt: skip
 ELEMENTWISE = {"Binarizer", "Imputer", "Normalizer", "Scaler"}
-"""Of ai.onnx.ml: what comes out has the shape of what goes in."""
+"""Operators of ai.onnx.ml whose output has the shape of the input."""
 _BROADCAST = {
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul", "Or",
     "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
 }  # fmt: skip
 _REDUCING = {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"}
 TREES = {"TreeEnsembleRegressor", "TreeEnsemble"}
-_MOST_AXES = 8
-_SHORT = 64  # numbers of a list of axes or sizes at most
+_MAX_AXES = 8
+_MAX_LIST = 64  # values in a list of axes or sizes
 
 
 class TooLargeError(DataError):
-    """A batch takes too much; a smaller one may not."""
+    """The cost of a batch exceeds the limit; a smaller batch may not."""
 
 
 class BatchCost(NamedTuple):
-    """What a batch takes."""
+    """The cost of a batch."""
 
     cells: int
-    """Numbers in all arrays that are computed, together."""
+    """Number of values in all computed arrays."""
     work: int
-    """Numbers read and written and products of matrices, together."""
+    """Number of values read and written, plus multiplications in matrix products."""
     shapes: Mapping[str, Shape]
 
 
 class _Node(NamedTuple):
-    """A node, as the functions below see it: shapes go in; what lists of axes and sizes say is known."""
+    """A node as the functions below need it: input shapes, and the values of short lists such as axes and sizes."""
 
     kind: str
     options: Mapping[str, Any]
     inputs: Sequence[Shape | None]
     lists: Sequence[list[int] | None]
-    """Of each input that is a short list of whole numbers in the file, these."""
+    """The values of each input that is a short list of integers in the file."""
     outputs: int
 
     def shape(self, number: int = 0) -> Shape:
@@ -63,21 +63,21 @@ class _Node(NamedTuple):
         return shape
 
     def whole_list(self, number: int, option: str) -> list[int] | None:
-        """Numbers that are an input, or in earlier versions an option; None where neither is there."""
+        """Return integers that are an input, or an attribute in earlier versions; None if there is neither."""
         if number < len(self.inputs) and self.inputs[number] is not None:
             if (numbers := self.lists[number]) is None:
-                raise DataError(f"the sizes of what its operator {self.kind} makes are not written in the file")
+                raise DataError(f"the output sizes of its operator {self.kind} are not constants")
             return numbers
         attribute = self.options.get(option)
         return None if attribute is None else [int(number) for number in attribute]
 
     def axis(self, otherwise: int, axes: int) -> int:
-        """An axis that may be counted from behind."""
+        """Return an axis, which may be counted from the end."""
         return _within(self.kind, int(self.options.get("axis", otherwise)), axes)
 
 
 def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: int, most_work: int) -> BatchCost:
-    """What the graph takes for an input of this shape; DataError where that is more than allowed."""
+    """Return the cost of the graph for an input of this shape; raise if it exceeds the limits."""
     shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     lists = {tensor.name: numbers for tensor in graph.initializer if (numbers := _short_list(onnx, tensor)) is not None}
     shapes[input_name] = shape
@@ -96,20 +96,20 @@ def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: in
             product = _work(seen, made) + sum(prod(shape) for shape in inputs if shape is not None)
         refuse_if(
             len(node.output) > len(made),
-            f"its operator {node.op_type} has {len(node.output)} outputs, of which {len(made)} are known",
+            f"its operator {node.op_type} has {len(node.output)} outputs, of which {len(made)} are supported",
         )
         shapes.update(zip(node.output, made, strict=False))
         more = sum(max(1, prod(shape)) for shape in made)
         cells, work = cells + more, work + more + product
         if cells > most_cells:
-            raise TooLargeError(f"its arrays hold more than {most_cells:,} numbers for {_counted(shape[0])}")
+            raise TooLargeError(f"its arrays have more than {most_cells:,} values for {_counted(shape[0])}")
         if work > most_work:
             raise TooLargeError(
-                f"{_counted(shape[0])} would take more than {most_work:,} steps, too many for so small a file"
+                f"{_counted(shape[0])} would take more than {most_work:,} operations, too many for a file of this size"
             )
         refuse_if(
-            any(len(shape) > _MOST_AXES for shape in made),
-            f"its operator {node.op_type} makes an array of more than {_MOST_AXES} axes",
+            any(len(shape) > _MAX_AXES for shape in made),
+            f"its operator {node.op_type} has an output with more than {_MAX_AXES} axes",
         )
     return BatchCost(cells, work, shapes)
 
@@ -119,13 +119,13 @@ def _counted(rows: int) -> str:
 
 
 def _known(shapes: Mapping[str, Shape], name: str) -> Shape | None:
-    refuse_if(name and name not in shapes, f"its array {name[:40]!r} comes from nowhere")
+    refuse_if(name and name not in shapes, f"its array {name[:40]!r} is undefined")
     return shapes[name] if name else None
 
 
 def _short_list(onnx: Any, tensor: Any) -> list[int] | None:
-    """The numbers of a tensor that may be axes or sizes."""
-    if tensor.data_type not in (6, 7) or len(tensor.dims) > 1 or prod(tensor.dims) > _SHORT:
+    """Return the values of a tensor that may contain axes or sizes, else None."""
+    if tensor.data_type not in (6, 7) or len(tensor.dims) > 1 or prod(tensor.dims) > _MAX_LIST:
         return None
     return [int(number) for number in onnx.numpy_helper.to_array(tensor).reshape(-1)]
 
@@ -137,17 +137,17 @@ def _constant(onnx: Any, options: Mapping[str, Any]) -> tuple[Shape, list[int] |
         if (value := options.get(name)) is not None:
             many = name.endswith("s")
             short = [int(number) for number in (value if many else [value])] if "int" in name else None
-            return (len(value),) if many else (), None if short is None or len(short) > _SHORT else short
+            return (len(value),) if many else (), None if short is None or len(short) > _MAX_LIST else short
     raise DataError("its constants are not numbers")
 
 
 def _work(node: _Node, made: Sequence[Shape]) -> int:
-    """The steps beyond one for each number read and written."""
+    """Return the operations in addition to one for each value read and written."""
     if node.kind == "MatMul":
         return prod(made[0]) * node.shape(0)[-1]
     if node.kind == "Gemm":
         return prod(made[0]) * node.shape(0)[0 if node.options.get("transA") else -1]
-    if node.kind in TREES:  # no path is longer than all nodes; what is more is bounded by the depth of trees
+    if node.kind in TREES:  # no path is longer than the number of nodes; the depth of trees is limited separately
         return made[0][0] * len(node.options.get("nodes_featureids", ()))
     return 0
 
@@ -157,7 +157,7 @@ def _work(node: _Node, made: Sequence[Shape]) -> int:
 
 def _within(kind: str, axis: int, axes: int) -> int:
     place = axis + axes if axis < 0 else axis
-    refuse_if(not 0 <= place < axes, f"its operator {kind} names an axis that is not there")
+    refuse_if(not 0 <= place < axes, f"its operator {kind} names an axis that does not exist")
     return place
 
 
@@ -174,7 +174,7 @@ def _joint(kind: str, shapes: Sequence[Shape]) -> Shape:
     joint = []
     for sizes in zip(*((1,) * (axes - len(shape)) + shape for shape in shapes), strict=True):
         several = {size for size in sizes if size != 1}
-        refuse_if(len(several) > 1, f"it contradicts itself (its operator {kind} joins arrays whose shapes do not fit)")
+        refuse_if(len(several) > 1, f"it is inconsistent (its operator {kind} joins arrays with incompatible shapes)")
         joint.append(several.pop() if several else 1)
     return tuple(joint)
 
@@ -183,7 +183,7 @@ def _matmul(node: _Node) -> list[Shape]:
     a, b = node.shape(0), node.shape(1)
     refuse_if(
         not a or not b or a[-1] != b[-2 if len(b) > 1 else 0],
-        "it contradicts itself (its operator MatMul multiplies arrays whose shapes do not fit)",
+        "it is inconsistent (its operator MatMul multiplies arrays with incompatible shapes)",
     )
     above = _joint("MatMul", [a[:-2], b[:-2]])
     return [above + a[-2:-1] + (b[-1:] if len(b) > 1 else ())]
@@ -191,9 +191,11 @@ def _matmul(node: _Node) -> list[Shape]:
 
 def _gemm(node: _Node) -> list[Shape]:
     a, b = node.shape(0), node.shape(1)
-    refuse_if(len(a) != 2 or len(b) != 2, "it contradicts itself (its operator Gemm multiplies what are not matrices)")
+    refuse_if(
+        len(a) != 2 or len(b) != 2, "it is inconsistent (its operator Gemm multiplies arrays that are not matrices)"
+    )
     a, b = (a[::-1] if node.options.get("transA") else a), (b[::-1] if node.options.get("transB") else b)
-    refuse_if(a[1] != b[0], "it contradicts itself (its operator Gemm multiplies arrays whose shapes do not fit)")
+    refuse_if(a[1] != b[0], "it is inconsistent (its operator Gemm multiplies arrays with incompatible shapes)")
     return [(a[0], b[1])]
 
 
@@ -219,7 +221,7 @@ def _concat(node: _Node) -> list[Shape]:
     axis = node.axis(0, len(node.shape()))
     refuse_if(
         len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1 or len({len(shape) for shape in shapes}) > 1,
-        "it contradicts itself (its operator Concat joins arrays whose shapes do not fit)",
+        "it is inconsistent (its operator Concat joins arrays with incompatible shapes)",
     )
     return [(*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])]
 
@@ -237,7 +239,7 @@ def _gather(node: _Node) -> list[Shape]:
 
 
 def _columns(node: _Node) -> list[Shape]:
-    """ArrayFeatureExtractor: columns by their numbers."""
+    """ArrayFeatureExtractor: select columns by index."""
     return [(*(node.shape(0)[:-1] or (1,)), prod(node.shape(1)))]
 
 
@@ -252,7 +254,7 @@ def _reshape(node: _Node) -> list[Shape]:
         sizes[sizes.index(-1)] = prod(shape) // rest
     refuse_if(
         min(sizes, default=0) < 0 or prod(sizes) != prod(shape),
-        "it contradicts itself (its operator Reshape names a shape that does not fit)",
+        "it is inconsistent (its operator Reshape has an incompatible shape)",
     )
     return [tuple(sizes)]
 
@@ -265,7 +267,7 @@ def _slice(node: _Node) -> list[Shape]:
     axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
     refuse_if(
         not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps,
-        "it contradicts itself (its operator Slice has lists of several lengths, or a step of 0)",
+        "it is inconsistent (its operator Slice has lists of several lengths, or a step of 0)",
     )
     left = list(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
@@ -282,7 +284,7 @@ def _split(node: _Node) -> list[Shape]:
         sizes = [max(0, min(each, shape[axis] - each * number)) for number in range(node.outputs)]
     refuse_if(
         min(sizes, default=0) < 0 or sum(sizes) != shape[axis],
-        "it contradicts itself (the parts of its operator Split do not add up)",
+        "it is inconsistent (the parts of its operator Split do not sum to the whole)",
     )
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
@@ -293,18 +295,18 @@ def _squeeze(node: _Node) -> list[Shape]:
     gone = {place for place, size in enumerate(shape) if size == 1} if gone is None else gone
     refuse_if(
         any(shape[place] != 1 for place in gone),
-        "it contradicts itself (its operator Squeeze drops an axis that is not of size 1)",
+        "it is inconsistent (its operator Squeeze drops an axis that is not of size 1)",
     )
     return [_without(shape, gone, False)]
 
 
 def _unsqueeze(node: _Node) -> list[Shape]:
     shape, axes = node.shape(), node.whole_list(1, "axes")
-    if axes is None or len(axes) > _MOST_AXES:
-        raise DataError(f"its operator Unsqueeze names no axes, or more than {_MOST_AXES}")
+    if axes is None or len(axes) > _MAX_AXES:
+        raise DataError(f"its operator Unsqueeze names no axes, or more than {_MAX_AXES}")
     total = len(shape) + len(axes)
     new = {_within("Unsqueeze", axis, total) for axis in axes}
-    refuse_if(len(new) < len(axes), "it contradicts itself (its operator Unsqueeze names an axis twice)")
+    refuse_if(len(new) < len(axes), "it is inconsistent (its operator Unsqueeze names an axis twice)")
     rest = iter(shape)
     return [tuple(1 if place in new else next(rest) for place in range(total))]
 
@@ -320,7 +322,7 @@ LEARNED: dict[str, Callable[[_Node], list[Shape]]] = {
     "LinearRegressor": _one_each,
     **dict.fromkeys(ELEMENTWISE, _like_first),
 }
-"""Of ai.onnx.ml, without trees."""
+"""Operators of ai.onnx.ml, except trees."""
 
 KNOWN: dict[str, Callable[[_Node], list[Shape]]] = {
     **dict.fromkeys(_LIKE_FIRST, _like_first),
@@ -340,4 +342,4 @@ KNOWN: dict[str, Callable[[_Node], list[Shape]]] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }
-"""Operators that scores are made of, and the shapes of what they make (Constant apart)."""
+"""Supported operators (except Constant), and the functions for their output shapes."""

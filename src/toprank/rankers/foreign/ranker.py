@@ -26,20 +26,20 @@ Library = Literal["LightGBM", "XGBoost", "CatBoost", "RankLib"]
 
 
 class ImportedRanker(Ranker):
-    """A ranker that another library trained: it predicts, and refuses to be fitted."""
+    """Base of rankers that another library trained: they predict, and refuse to be fitted."""
 
     source: str
 
     @property
     def allows_extra_features(self) -> bool:
-        """Whether rows may have more columns than the model knows; the first ones count.
+        """True if rows may have more columns than the model uses; the first ones are used.
 
-        RankLib's files do not tell how many features there are, only which are used.
+        RankLib's files state only which features are used, not how many there are.
         """
         return bool(self.as_fitted.source == "RankLib")
 
     def _describe(self, features: int, names: Sequence[str] | None, facts: Mapping[str, Any]) -> None:
-        """What a model file says of features and training; other libraries do not tell how many queries there were."""
+        """Set features and provenance from a model file; other libraries do not store the number of queries."""
         self.n_features_in_ = features
         if names is not None:
             self.feature_names_in_ = np.array(list(names), dtype=object)
@@ -48,7 +48,7 @@ class ImportedRanker(Ranker):
     @override
     def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> NoReturn:
         raise DataError(
-            f"This {type(self).__name__} was trained by {self.source} and can only predict. To train one here, fit "
+            f"This {type(self).__name__} was trained by {self.source} and can only predict. To train, use "
             f"tr.wrap(estimator) with an estimator of {self.source}, or a ranker of toprank."
         )
 
@@ -73,7 +73,7 @@ class ImportedRanker(Ranker):
         return super()._rows(X)
 
     def _keep_own_width(self, columns: int) -> None:
-        """Within a blend of others, whose features are more, still take the first ones."""
+        """Use the first features in a blend whose other members have more."""
         if columns and self._has_more(self.n_features_in_, columns):
             self.n_features_in_ = columns
 
@@ -83,19 +83,19 @@ class ImportedRanker(Ranker):
 
 @dataclass(eq=False, repr=False)
 class ForestRanker(ForestTerms, ImportedRanker):
-    """Trees that LightGBM, XGBoost, CatBoost or RankLib grew, as `toprank.load` reads them from that library's file.
+    """Trees trained by LightGBM, XGBoost, CatBoost or RankLib, which `toprank.load` reads from that library's file.
 
-    Scores are the sums of the trees, before whatever monotone function the library's `predict` may put on top (a
-    logistic one, say), and come from our own kernel: none of the libraries is needed.
+    Scores are the sums of the trees, before any monotone function that the library's `predict` applies (such as a
+    logistic function). They come from our own kernel, without any of the libraries.
 
     Args:
-        source: the library. It decides how numbers are compared and added: all but LightGBM round features to single
+        source: the library, which decides how values are compared and added: all but LightGBM round features to single
             precision first.
-        sums: ``single``: the sum is rounded to single precision after each tree, as XGBoost and RankLib do.
-        threads: number of threads; None: all cores.
+        sums: ``single`` rounds the sum to single precision after each tree, as XGBoost and RankLib do.
+        threads: number of threads; None for all cores.
 
-    After loading: `forest_` (the trees, in LightGBM's terms: x <= threshold goes left, and a tree of one leaf is a
-    constant), `feature_importances_` (shares of the gain of all splits, where the file tells the gain), `training_`
+    After loading: `forest_` (the trees in LightGBM's representation: x <= threshold goes left, and a tree with one leaf
+    is a constant), `feature_importances_` (shares of the gain of all splits, if the file contains gains), `training_`
     (library, version, objective).
 
     >>> from toprank.rankers.trees.forest import Tree
@@ -124,7 +124,7 @@ class ForestRanker(ForestTerms, ImportedRanker):
         encoding: Encoding | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Self:
-        """The ranker of trees that were read."""
+        """Build a ranker from parsed trees."""
         ranker = cls(source, sums=sums)
         ranker._adopt(forest)
         ranker.encoding_ = encoding
@@ -132,18 +132,16 @@ class ForestRanker(ForestTerms, ImportedRanker):
         return ranker.finalized()
 
     def _adopt(self, forest: Forest) -> None:
-        """Take up trees; all libraries but LightGBM round features first, and take no value for 0 that is not."""
+        """Set the trees; all libraries but LightGBM round features first, and do not flush values near 0."""
         single = self.source != "LightGBM"
         self._forest = replace(forest, flushes=not single, single_rows=single, single_sums=self.sums == "single")
         largest = np.maximum.reduceat(np.abs(forest.values), np.cumsum(forest.n_leaves) - forest.n_leaves).sum()
-        refuse_if(
-            not largest < (1e38 if self.sums == "single" else 1e300), "the trees give scores that are no finite numbers"
-        )
+        refuse_if(not largest < (1e38 if self.sums == "single" else 1e300), "the scores of the trees may not be finite")
         self.intercept_ = np.zeros(1)
 
     @property
     def supports_categories(self) -> bool:  # type: ignore[override]
-        """LightGBM and XGBoost take codes of categories; what CatBoost was told here are columns for their levels."""
+        """True if the library supports category codes (LightGBM and XGBoost); for others, levels become columns."""
         return self.as_fitted.source in ("LightGBM", "XGBoost")
 
     def _scores(self, X: Any) -> FloatArray:
@@ -154,8 +152,8 @@ class ForestRanker(ForestTerms, ImportedRanker):
         forest = self.forest_
         refuse_if(
             not forest.flushes and forest.by_category,
-            f"The trees ask for categories by {self.as_fitted.source}'s own rules (a missing value can be one of a "
-            "set), which no format here has words for. Train with columns of 0 and 1 in the place of categories.",
+            f"The trees split categories by {self.as_fitted.source}'s own rules (a set may contain missing values), "
+            "which no export format supports. Train with one-hot columns instead of categories.",
         )
         if not forest.single_rows:
             return forest
@@ -169,14 +167,14 @@ class ForestRanker(ForestTerms, ImportedRanker):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """How much each feature's splits lowered the objective, as shares of 1; not every format tells it."""
+        """The loss reduction of each feature's splits, with sum 1; not every format contains gains."""
         gains = self.forest_.feature_gains
         if not gains.any():
-            raise AttributeError(f"The file of {self.as_fitted.source} does not tell what its splits have gained.")
+            raise AttributeError(f"The file of {self.as_fitted.source} does not contain the gains of its splits.")
         return self.shares_of_features(gains)
 
     def state(self) -> State:
-        """See `Ranker.state`; the trees are written as LightGBM's text."""
+        """See `Ranker.state`. The trees are written in LightGBM's text format."""
         return super().state()._replace(texts={"trees": written_trees(self.forest_)})
 
     @classmethod
@@ -192,7 +190,7 @@ class ForestRanker(ForestTerms, ImportedRanker):
     def check_restored(self) -> None:
         self._keep_own_width(self.forest_.n_features)
         super().check_restored()
-        refuse_if(self.forest_.n_features != self.n_columns_, "the trees do not fit the number of features")
+        refuse_if(self.forest_.n_features != self.n_columns_, "the trees do not match the number of features")
 
 
 @dataclass(eq=False, repr=False)
@@ -200,9 +198,9 @@ class ImportedLinearRanker(WeightedSum, ImportedRanker):
     """Scores s = w·x + b with weights that another program learned.
 
     Args:
-        source: the program. A missing value counts as 0 for RankLib; estimators of scikit-learn take none, and so it is
-            refused.
-        threads: number of threads; None: all cores.
+        source: the program. Missing values count as 0 for RankLib, and are refused for estimators of scikit-learn,
+            which do not support them.
+        threads: number of threads; None for all cores.
 
     After loading: `coef_`, `intercept_`, `training_`.
 
@@ -231,7 +229,7 @@ class ImportedLinearRanker(WeightedSum, ImportedRanker):
         names: Sequence[str] | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Self:
-        """The ranker with these weights."""
+        """Build a ranker with these weights."""
         ranker = cls(source)
         ranker.coef_, ranker.intercept_ = np.asarray(coef, np.float64), float(intercept)
         refuse_if(
@@ -248,12 +246,12 @@ class ImportedLinearRanker(WeightedSum, ImportedRanker):
 
     @property
     def supports_missing(self) -> bool:  # type: ignore[override]
-        """RankLib takes a missing value for 0; an estimator that refused it in training still does."""
+        """True if missing values count as 0 (RankLib); scikit-learn's estimators refuse them."""
         return self.as_fitted.source == "RankLib"
 
     @property
     def standardization_(self) -> Standardization:  # type: ignore[override]
-        """The features as they are; a missing value counts as the center: 0."""
+        """The identity; missing values count as the center, which is 0."""
         return Standardization(np.zeros(len(self.coef_)), np.ones(len(self.coef_)))
 
     @override
@@ -261,7 +259,7 @@ class ImportedLinearRanker(WeightedSum, ImportedRanker):
         missing = np.isnan(X if isinstance(X, np.ndarray) else X.data)
         refuse_if(
             missing.any() and not self.supports_missing,
-            f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
-            "in as was done for its training.",
+            f"A {self.as_fitted.source} does not support missing values, but there are {int(missing.sum()):,}; impute "
+            "them as in its training data.",
         )
         return super()._scores(X)

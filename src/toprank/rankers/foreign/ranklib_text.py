@@ -1,11 +1,10 @@
-"""RankLib's model files: ensembles of trees in XML below comments, and linear models as one line of `feature:weight`.
+"""Reader of RankLib's model files: tree ensembles in XML below comments, and linear models as `feature:weight` pairs.
 
-RankLib asks x <= threshold of numbers in single precision, takes a missing value for 0, and adds output × weight,
-rounded to single precision after each tree. Features are numbered from 1. It finds the parts of a split by their order:
+RankLib tests x <= threshold in single precision, treats missing values as 0, and adds output × weight, rounded to
+single precision after each tree. Features are numbered from 1. It identifies the parts of a split by their order:
 feature, threshold, left branch, right branch; other orders are refused. Trees are numbered from 1 within an ensemble.
-The comments state the exact number of bags and, since training may stop early, the largest possible number of trees.
-The XML is read by the few marks that RankLib writes: document types, entities and whatever else could expand are
-refused.
+The comments state the exact number of bags and, since training may stop early, the maximum number of trees. The parser
+accepts only the tags that RankLib writes: document types, entities and everything else that could expand are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 
 from toprank.errors import DataError, refuse_if
 from toprank.rankers.foreign import building
-from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, RawNodes
+from toprank.rankers.foreign.building import MAX_FEATURES, ZERO_FOR_NAN, RawNodes
 from toprank.rankers.foreign.ranker import ForestRanker, ImportedLinearRanker
 from toprank.rankers.trees.forest import Tree
 
@@ -33,7 +32,7 @@ _FORESTS = ("LambdaMART", "MART", "Random Forests")
 
 
 def read(content: bytes) -> ForestRanker | ImportedLinearRanker:
-    """The ranker in a text."""
+    """Build a ranker from a text."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -43,17 +42,19 @@ def read(content: bytes) -> ForestRanker | ImportedLinearRanker:
     rest = "\n".join(line for line in lines if not line.strip().startswith("##"))
     if kind in _LINEAR:
         return _linear(kind, rest)
-    refuse_if(kind not in _FORESTS, f"it is of the kind {kind[:40]!r}; read are {', '.join((*_FORESTS, *_LINEAR))}")
+    refuse_if(
+        kind not in _FORESTS, f"it is of the kind {kind[:40]!r}; supported are {', '.join((*_FORESTS, *_LINEAR))}"
+    )
     announced = {name: int(number) for name, number in _ANNOUNCED.findall(text)}
     return _forest(kind, rest, announced)
 
 
 def _single(word: str) -> float:
-    """A number as Java's parseFloat has it."""
-    refuse_if(not _NUMBER.fullmatch(word), f"{word[:40]!r} is no number")
+    """Parse a number like Java's parseFloat."""
+    refuse_if(not _NUMBER.fullmatch(word), f"{word[:40]!r} is not a number")
     with np.errstate(over="ignore"):
         value = float(np.float32(word))
-    refuse_if(not np.isfinite(value), f"{word[:40]!r} is too large a number")
+    refuse_if(not np.isfinite(value), f"{word[:40]!r} is too large")
     return value
 
 
@@ -66,10 +67,10 @@ def _linear(kind: str, text: str) -> ImportedLinearRanker:
     for word in words:
         pair = _PAIR.fullmatch(word)
         if pair is None or not _NUMBER.fullmatch(pair[2]) or int(pair[1]) in weights:
-            raise DataError(f"{word[:40]!r} is no weight of a feature, or the second of one")
+            raise DataError(f"{word[:40]!r} is not a feature weight, or repeats a feature")
         weights[int(pair[1])] = float(pair[2])
     intercept = weights.pop(0, 0.0)
-    refuse_if(not weights or max(weights) > MOST_FEATURES, f"it needs weights of features from 1 to {MOST_FEATURES:,}")
+    refuse_if(not weights or max(weights) > MAX_FEATURES, f"it needs weights of features from 1 to {MAX_FEATURES:,}")
     coef = np.zeros(max(weights))
     coef[np.array(list(weights)) - 1] = list(weights.values())
     ranker = ImportedLinearRanker.from_weights(
@@ -83,7 +84,7 @@ def _linear(kind: str, text: str) -> ImportedLinearRanker:
 
 
 class _OpenTree:
-    """The nodes of a tree while its text goes by."""
+    """The nodes of a tree during parsing."""
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
@@ -98,7 +99,7 @@ class _OpenTree:
         return len(self.left) - 1
 
     def closed(self, number: int, features: int, bags: int) -> Tree:
-        """The tree as it adds to the score: of a random forest each bag is rounded, and the mean of all is taken."""
+        """Return the tree as it adds to the score; a random forest is the mean of its bags, each rounded."""
         zeros = np.full(len(self.left), ZERO_FOR_NAN)
         feature, threshold = np.array(self.feature) - 1, np.array(self.threshold)
         value = np.array(self.value) * self.weight
@@ -110,28 +111,28 @@ class _OpenTree:
 
 
 def _forest(kind: str, text: str, announced: Mapping[str, int]) -> ForestRanker:
-    """Return the ranker of a text without its comments, which announce the numbers of trees and bags."""
+    """Build a ranker from a text without its comments, which state the numbers of trees and bags."""
     reader = _MarkReader(text)
     features = max((max(tree.feature) for tree in reader.trees), default=0)
     refuse_if(
-        not reader.trees or not 1 <= features <= MOST_FEATURES,
-        f"it has no trees over features from 1 to {MOST_FEATURES:,}",
+        not reader.trees or not 1 <= features <= MAX_FEATURES,
+        f"it has no trees over features from 1 to {MAX_FEATURES:,}",
     )
     bagged = kind == "Random Forests"
     bags_announced = announced.get("bags", reader.ensembles)
     refuse_if(
         bagged and bags_announced != reader.ensembles,
-        f"its comments announce {bags_announced:,} bags, but it holds {reader.ensembles:,}",
+        f"its comments state {bags_announced:,} bags, but it contains {reader.ensembles:,}",
     )
     refuse_if(
         bagged and len(reader.trees) != reader.ensembles,
-        "its random forest has bags of several trees; bags of one tree are read",
+        "its random forest has bags with several trees; only bags with one tree are supported",
     )
-    refuse_if(not bagged and reader.ensembles > 1, "it holds several ensembles")
+    refuse_if(not bagged and reader.ensembles > 1, "it contains several ensembles")
     most = announced.get("trees", len(reader.trees))
     refuse_if(
         not bagged and len(reader.trees) > most,
-        f"its comments announce {most:,} trees at most, but it holds {len(reader.trees):,}",
+        f"its comments state at most {most:,} trees, but it contains {len(reader.trees):,}",
     )
     bags = reader.ensembles if bagged else 0
     trees = building.forest([tree.closed(n, features, bags) for n, tree in enumerate(reader.trees)], features)
@@ -142,13 +143,13 @@ def _forest(kind: str, text: str, announced: Mapping[str, int]) -> ForestRanker:
 
 
 class _MarkReader:
-    """One mark after the other; what is open lies on a list, so that nothing is too deep."""
+    """Parser of one tag after another; open elements are on a stack, without recursion."""
 
     def __init__(self, text: str) -> None:
         self.trees: list[_OpenTree] = []
         self.ensembles = 0
-        self._n_trees = 0  # of the ensemble that is open
-        self._open: list[tuple[str, int]] = []  # names, and of splits their nodes
+        self._n_trees = 0  # of the current ensemble
+        self._open: list[tuple[str, int]] = []  # the names of open elements, and the nodes of splits
         place = 0
         for mark in _MARK.finditer(text):
             self._text(text[place : mark.start()])
@@ -158,7 +159,7 @@ class _MarkReader:
 
     def _begin(self, name: str, more: str) -> None:
         above = self._open[-1][0] if self._open else ""
-        if "psuedoResponse" in (above, name) or above in ("sum", "sqSum"):  # what some versions write for people
+        if "psuedoResponse" in (above, name) or above in ("sum", "sqSum"):  # informational elements of some versions
             self._open.append((name, -1))
             return
         allowed = {"ensemble": "", "tree": "ensemble", "feature": "split", "threshold": "split", "output": "split"}
@@ -172,7 +173,7 @@ class _MarkReader:
             stated = str(self._n_trees) if place is None else place[1]
             refuse_if(
                 stated.strip() != str(self._n_trees),
-                f"a tree of its XML has the id {stated[:40]!r} in place of {self._n_trees}",
+                f"a tree of its XML has the id {stated[:40]!r} instead of {self._n_trees}",
             )
             if weight is None:
                 raise DataError("a tree of its XML has no weight")
@@ -180,13 +181,13 @@ class _MarkReader:
         elif name == "split" and above in ("tree", "split"):
             node = self._split(above, more)
         refuse_if(
-            name != "split" and allowed.get(name) != above, f"its XML has <{name}> in a place where RankLib writes none"
+            name != "split" and allowed.get(name) != above, f"its XML has <{name}> where RankLib does not write it"
         )
         self._open.append((name, node))
 
     def _split(self, above: str, more: str) -> int:
-        if not self.trees:  # <tree> stands within what is written for people, and so is none
-            raise DataError("its XML has <split> in a place where RankLib writes none")
+        if not self.trees:  # the <tree> is inside an informational element
+            raise DataError("its XML has <split> where RankLib does not write it")
         tree = self.trees[-1]
         if above == "tree":
             refuse_if(tree.left, "a tree of its XML has two roots")
@@ -203,7 +204,7 @@ class _MarkReader:
 
     def _text(self, text: str) -> None:
         word, (name, _) = text.strip(), self._open[-1] if self._open else ("", -1)
-        refuse_if("<" in word or "&" in word, "its XML holds marks that RankLib does not write")
+        refuse_if("<" in word or "&" in word, "its XML contains tags that RankLib does not write")
         if not word or name in ("psuedoResponse", "sum", "sqSum"):
             return
         tree, node = (self.trees[-1], self._open[-2][1]) if len(self._open) > 1 and self.trees else (None, -1)
@@ -216,4 +217,4 @@ class _MarkReader:
         elif name == "output" and tree and first:
             tree.value[node] = _single(word)
         else:
-            raise DataError(f"its XML holds {word[:40]!r}, which RankLib does not write there")
+            raise DataError(f"its XML contains {word[:40]!r} where RankLib does not write it")

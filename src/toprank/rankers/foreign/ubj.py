@@ -1,4 +1,4 @@
-"""Universal Binary JSON, as XGBoost writes it; lengths are compared with the bytes that are left."""
+"""Reader of Universal Binary JSON as XGBoost writes it; lengths are compared with the remaining bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from toprank.errors import DataError, refuse_if
 
-_DEEPEST = 64
+_MAX_DEPTH = 64
 _KINDS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
 _SIZES = {"i": "b", "U": "B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}
 _WORDS = {"Z": None, "T": True, "F": False}
@@ -17,7 +17,7 @@ _DAMAGED = "its binary JSON is damaged"
 
 
 def decode(content: bytes) -> Any:
-    """The value that the bytes hold; lists of numbers of one kind are arrays."""
+    """Return the decoded value; lists of numbers of one type become arrays."""
     reader = _UbjReader(content)
     value = reader.value(reader.mark(), 0)
     refuse_if(reader.place != len(content), _DAMAGED)
@@ -34,7 +34,7 @@ class _UbjReader:
         return self.content[self.place - count : self.place]
 
     def mark(self) -> str:
-        """The letter that says what follows; no-ops are passed over."""
+        """Return the type marker of the next value; no-ops are skipped."""
         while (mark := self.take(1)) == b"N":
             pass
         return mark.decode("latin-1")
@@ -57,7 +57,7 @@ class _UbjReader:
             raise DataError(_DAMAGED) from None
 
     def value(self, kind: str, depth: int) -> Any:
-        refuse_if(depth > _DEEPEST, f"its binary JSON is nested more than {_DEEPEST} times")
+        refuse_if(depth > _MAX_DEPTH, f"its binary JSON is nested more than {_MAX_DEPTH} times")
         if kind in _WORDS:
             return _WORDS[kind]
         if kind == "S":
@@ -88,7 +88,7 @@ class _UbjReader:
             return np.frombuffer(self.take(count * form.itemsize), form)
         if kind == "#":
             count = self.length()
-            if not 0 <= count <= len(self.content) - self.place:  # each takes a byte at least
+            if not 0 <= count <= len(self.content) - self.place:  # each item takes at least one byte
                 raise DataError(_DAMAGED)
             return [self.value(self.mark(), depth + 1) for _ in range(count)]
         values = []

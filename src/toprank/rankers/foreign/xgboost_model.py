@@ -1,9 +1,9 @@
-"""XGBoost's JSON and UBJ, as `save_model` writes them.
+"""Reader of XGBoost's JSON and UBJ, as written by `save_model`.
 
-XGBoost rounds features to single precision and asks x < t; of such numbers that is x <= t', with t' the next number
-below t. Missing values go the way that each node names. The sum starts at the base score and is rounded to single
-precision after each tree, so that scores are those of `predict(..., output_margin=True)` of XGBoost's estimators to
-the last bit. (Of DART `Booster.predict` adds otherwise than these, and differs from them in the last digit.)
+XGBoost rounds features to single precision and tests x < t, which is x <= t' for these, with t' the next smaller
+number. Missing values go in the direction stored in each node. The sum starts at the base score and is rounded to
+single precision after each tree, so scores equal `predict(..., output_margin=True)` of XGBoost's estimators in all
+bits. (For DART, `Booster.predict` adds in another order than the estimators, and differs from them in the last digit.)
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from toprank.rankers.foreign.building import (
     RawNodes,
     as_object,
     count_in,
+    nested_value,
     numbers,
-    of_object,
     whole,
 )
 from toprank.rankers.foreign.ranker import ForestRanker
@@ -40,35 +40,35 @@ _IDENTITY = {
 _LOGISTIC = {"binary:logistic", "reg:logistic"}
 _LOGARITHM = {"count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft"}
 _ALL_CATEGORIES = 1 << 24
-_MOST_WORDS = 1 << 20  # of all sets of categories, 32 categories each: a short file may name a large category
+_MAX_WORDS = 1 << 20  # in all category sets, for 32 categories each, since a short file may name a large category
 
 
 def read_binary(content: bytes) -> ForestRanker:
-    """The ranker in UBJ."""
+    """Build a ranker from UBJ."""
     return read(ubj.decode(content))
 
 
 def read(model: Any) -> ForestRanker:
-    """The ranker in a description that was read."""
-    learner = as_object(of_object(model, "learner"), "learner")
+    """Build a ranker from a parsed model."""
+    learner = as_object(nested_value(model, "learner"), "learner")
     parameters = as_object(learner.get("learner_model_param"), "learner_model_param")
     refuse_if(
         (classes := count_in(parameters, "num_class", 0)) > 1,
-        f"it gives {classes} numbers for each row (classes), not one score",
+        f"it predicts {classes} numbers for each row (classes), not one score",
     )
     refuse_if((targets := count_in(parameters, "num_target", 1)) > 1, f"it has {targets} targets, not one score")
     features = building.feature_count(count_in(parameters, "num_feature"))
-    objective = of_object(learner, "objective", "name")
+    objective = nested_value(learner, "objective", "name")
     base = _margin(str(objective), _base_score(parameters))
     booster = as_object(learner.get("gradient_booster"), "gradient_booster")
     model_part, weights = _booster(booster)
     taken_away = base if booster.get("name") == "dart" else np.float32(0)
     described = model_part.get("trees")
     if not isinstance(described, list):
-        raise DataError("trees is missing or no list")
+        raise DataError("trees is missing or not a list")
     _check_counts(model_part, described)
     kept = _kept(learner, model_part, len(described))
-    trees, room = [Tree.constant(float(base))], _MOST_WORDS
+    trees, room = [Tree.constant(float(base))], _MAX_WORDS
     for number, tree_object in enumerate(described[:kept]):
         tree = _tree(number, as_object(tree_object, f"tree number {number}"), features)
         room -= sum(words_of(categories) for categories in tree.categories if categories is not None)
@@ -76,15 +76,15 @@ def read(model: Any) -> ForestRanker:
         trees.append(tree if weights is None else _weighted(tree, weights[number], taken_away))
     names = _names(learner.get("feature_names"), features)
     encoding = None if names is None else _categories(model_part.get("cats"), names)
-    facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
+    facts = {"library": f"XGBoost {_version(nested_value(model, 'version'))}", "objective": str(objective)}
     forest = building.forest(trees, features)
     return ForestRanker.from_forest("XGBoost", forest, sums="single", names=names, encoding=encoding, facts=facts)
 
 
 def _check_counts(model: dict[str, Any], trees: list[Any]) -> None:
-    """Refuse trees that are fewer or more than announced, or not in their order, as XGBoost does."""
+    """Refuse trees whose number or order differs from the stated one, as XGBoost does."""
     announced = count_in(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_trees")
-    refuse_if(announced != len(trees), f"its num_trees announces {announced:,} trees, but it holds {len(trees):,}")
+    refuse_if(announced != len(trees), f"its num_trees states {announced:,} trees, but it contains {len(trees):,}")
     refuse_if(
         len(whole(model.get("tree_info"), "tree_info")) != len(trees),
         "its tree_info does not have an entry for each tree",
@@ -97,7 +97,7 @@ def _check_counts(model: dict[str, Any], trees: list[Any]) -> None:
         )
     for number, described in enumerate(trees):
         refuse_if(
-            (place := of_object(described, "id")) != number,
+            (place := nested_value(described, "id")) != number,
             f"tree number {number} (from 0) has the id {str(place)[:40]}",
         )
 
@@ -111,21 +111,21 @@ def _names(names: Any, features: int) -> list[str] | None:
     if names is None or (isinstance(names, list) and not names):
         return None
     if not isinstance(names, list) or len(names) != features or not all(isinstance(name, str) for name in names):
-        raise DataError("the names of its features do not fit their number")
+        raise DataError("the number of its feature names does not match its number of features")
     return names
 
 
 def _categories(categories: Any, names: list[str]) -> Encoding | None:
-    """The levels of the categories of the frame that XGBoost was trained on: numbers, or the bytes of texts."""
-    columns = of_object(categories, "enc")
+    """Return the category levels of XGBoost's training frame: numbers, or the bytes of strings."""
+    columns = nested_value(categories, "enc")
     if not isinstance(columns, list) or not columns:
         return None
     levels: dict[int, Any] = {}
     for place, column in enumerate(columns):
-        if of_object(column, "offsets") is None:
+        if nested_value(column, "offsets") is None:
             levels[place] = [float(value) if value != int(value) else int(value) for value in _finite(column)]
-        elif len(ends := whole(of_object(column, "offsets"), "offsets")):
-            values = whole(of_object(column, "values"), "values")
+        elif len(ends := whole(nested_value(column, "offsets"), "offsets")):
+            values = whole(nested_value(column, "values"), "values")
             if ((values < 0) | (values > 127)).any() and (np.abs(values) < 256).all():
                 _tell_lost_levels(names[place] if place < len(names) else "")
                 return None
@@ -138,37 +138,37 @@ def _categories(categories: Any, names: list[str]) -> Encoding | None:
 
 
 def _tell_lost_levels(name: str) -> None:
-    """Say why levels are not known.
+    """Warn that levels are unknown.
 
-    XGBoost (3.2 at least) says in characters where texts end, but writes bytes, and only as many as it counted: levels
+    XGBoost (at least until 3.2) stores the ends of strings in characters but writes bytes, and only that many: levels
     beyond ASCII run into each other, and the last ones are lost.
     """
     warn_user(
-        f"XGBoost cut off the levels of '{name}' when it wrote the file, since some are not ASCII. The model takes "
-        "codes of categories: the place of a level among the categories of the training frame, from 0 on.",
+        f"XGBoost truncated the levels of '{name}' when it wrote the file, because some are not ASCII. Pass category "
+        "codes instead: the index of a level among the categories of the training frame, from 0.",
         UnknownCategoriesWarning,
     )
 
 
 def _finite(column: Any) -> list[float]:
-    values = numbers(of_object(column, "values"), "values")
+    values = numbers(nested_value(column, "values"), "values")
     refuse_if(not np.isfinite(values).all(), "the levels of its categories are damaged")
     listed: list[float] = values.tolist()
     return listed
 
 
 def _base_score(parameters: dict[str, Any]) -> np.float32:
-    """A number, since XGBoost 3.1 in brackets."""
+    """Return the base score, which is in brackets since XGBoost 3.1."""
     word = str(parameters.get("base_score"))
     match = re.fullmatch(r"\[?(-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)\]?", word, re.ASCII)
     if match is None:
         raise DataError(f"its base_score is {word[:40]!r}, not one number")
-    with np.errstate(over="ignore"):  # `_margin` refuses what is not finite
+    with np.errstate(over="ignore"):  # `_margin` refuses values that are not finite
         return np.float32(match[1])
 
 
 def _margin(objective: str, base: np.float32) -> np.float32:
-    """The base score before the objective's last step, in single precision, as XGBoost computes it."""
+    """Return the base score before the objective's final function, in single precision as in XGBoost."""
     one = np.float32(1)
     with np.errstate(all="ignore"):
         if objective.startswith("rank:") or objective in _IDENTITY:
@@ -178,40 +178,42 @@ def _margin(objective: str, base: np.float32) -> np.float32:
         elif objective in _LOGARITHM:
             margin = _log(base)
         elif objective.startswith("multi:"):
-            raise DataError(f"its objective {objective} gives a number for each class, not one score")
+            raise DataError(f"its objective {objective} predicts a number for each class, not one score")
         else:
-            raise DataError(f"its objective {objective[:40]!r} is not known, and so not what the base score means")
-    refuse_if(not np.isfinite(margin), "its base score gives no finite number")
+            raise DataError(f"its objective {objective[:40]!r} is unknown, so the base score cannot be interpreted")
+    refuse_if(not np.isfinite(margin), "its base score is not finite")
     return np.float32(margin)
 
 
 def _log(value: np.float32) -> np.float32:
-    """The logarithm to the last bit of single precision, which NumPy's own may miss."""
+    """Return the logarithm, correctly rounded to single precision, which NumPy's own is not."""
     return np.float32(np.log(np.float64(value)))
 
 
 def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.float32] | None]:
-    """The part with the trees, and the weights of DART: from XGBoost 3.4 on they stand among the trees of gbtree."""
+    """Return the part with the trees, and the weights of DART, which XGBoost 3.4 and later store with gbtree's
+    trees.
+    """
     name = str(booster.get("name"))
     if name == "gbtree":
         part = as_object(booster.get("model"), "model")
         weights = part.get("weight_drop")
     elif name == "dart":
-        part = as_object(of_object(booster, "gbtree", "model"), "model")
+        part = as_object(nested_value(booster, "gbtree", "model"), "model")
         weights = booster.get("weight_drop", [])
     elif name == "gblinear":
-        raise DataError("its booster is gblinear, which has no trees; take a linear ranker of toprank")
+        raise DataError("its booster is gblinear, which has no trees; use a linear ranker of toprank")
     else:
-        raise DataError(f"its booster {name[:40]!r} is not known")
+        raise DataError(f"its booster {name[:40]!r} is unknown")
     trees = part.get("trees")
     if weights is None or not isinstance(trees, list):
         return part, None
-    with np.errstate(over="ignore"):  # `_weighted` refuses what is not finite
+    with np.errstate(over="ignore"):  # `_weighted` refuses values that are not finite
         return part, numbers(weights, "weight_drop", len(trees)).astype(np.float32)
 
 
 def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
-    """How many trees predict: all, or with early stopping those up to the best round, as XGBRanker.predict has it."""
+    """Return the number of trees used for prediction: all, or up to the best round, as in XGBRanker.predict."""
     best = as_object(learner.get("attributes"), "attributes").get("best_iteration")
     if best is None:
         return count
@@ -232,13 +234,13 @@ def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
     parameters = as_object(described.get("tree_param"), "tree_param")
     refuse_if(
         count_in(parameters, "size_leaf_vector", 1) > 1,
-        f"tree number {number} (from 0) gives several numbers for each row",
+        f"tree number {number} (from 0) predicts several numbers for each row",
     )
     left = whole(described.get("left_children"), "left_children")
     count = len(left)
     refuse_if(
         (announced := count_in(parameters, "num_nodes")) != count,
-        f"tree number {number} (from 0) announces {announced:,} nodes, but holds {count:,}",
+        f"tree number {number} (from 0) states {announced:,} nodes, but contains {count:,}",
     )
     for name in ("parents", "base_weights", "sum_hessian"):  # not needed for scores, but XGBoost refuses other lengths
         numbers(described.get(name), name, count)
@@ -253,8 +255,10 @@ def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
     with np.errstate(over="ignore"):
         single = condition.astype(np.float32)
         threshold = np.nextafter(single, np.float32(-np.inf)).astype(np.float64)
-    refuse_if(np.isinf(single[~by_category]).any(), f"tree number {number} (from 0) holds numbers that are not finite")
-    # A set of XGBoost's goes right; told as LightGBM does, it goes left, and NaN with it where it went right.
+    refuse_if(
+        np.isinf(single[~by_category]).any(), f"tree number {number} (from 0) contains numbers that are not finite"
+    )
+    # XGBoost's sets go right. In LightGBM's representation they go left, together with NaN if it went right.
     decision = np.where(by_category, np.where(default_left, 1, 3), np.where(default_left, NAN_LEFT, NAN_RIGHT))
     turned = by_category.tolist()
     pairs = list(zip(left.tolist(), right.tolist(), turned, strict=True))
@@ -272,7 +276,7 @@ def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
 
 
 def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_]) -> dict[int, IntArray]:
-    """The categories of each node that asks for some."""
+    """Return the categories of each split by category."""
     wanted = set(np.flatnonzero(by_category).tolist())
     if not wanted:
         return {}
@@ -280,7 +284,7 @@ def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_]) -> dict
     begins = whole(described.get("categories_segments"), "categories_segments", len(nodes)).tolist()
     sizes = whole(described.get("categories_sizes"), "categories_sizes", len(nodes)).tolist()
     categories = whole(described.get("categories"), "categories")
-    if sum(sizes) > len(categories):  # each node has a segment of its own
+    if sum(sizes) > len(categories):  # segments of nodes do not overlap
         raise DataError("its categories are damaged")
     sets = {}
     for node, begin, size in zip(nodes, begins, sizes, strict=True):
@@ -293,17 +297,17 @@ def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_]) -> dict
             "its categories are damaged",
         )
         sets[node] = mine
-    refuse_if(set(sets) != wanted or len(nodes) != len(wanted), "its categories do not fit its splits")
+    refuse_if(set(sets) != wanted or len(nodes) != len(wanted), "its categories do not match its splits")
     return sets
 
 
 def _weighted(tree: Tree, weight: np.float32, base: np.float32) -> Tree:
-    """DART's tree: XGBoost adds its value to the base score, takes that away again, and multiplies, in floats.
+    """Return DART's tree: XGBoost adds its value to the base score, subtracts that again, and multiplies, in floats.
 
-    From 3.4 on it multiplies alone: `base` is then 0.
+    From 3.4 on it only multiplies: `base` is then 0.
     """
     values = tree.values.astype(np.float32)
     with np.errstate(all="ignore"):
         values = ((values + base) - base) * weight
-    refuse_if(not np.isfinite(values).all(), "its weights of trees are not finite")
+    refuse_if(not np.isfinite(values).all(), "its tree weights are not finite")
     return replace(tree, values=values.astype(np.float64))

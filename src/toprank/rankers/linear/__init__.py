@@ -1,1 +1,1 @@
-"""Rankers whose score is a sum over features, or over grades of linear functions."""
+"""Rankers whose score is a sum over features, or an expected gain of linear functions."""

@@ -1,6 +1,6 @@
-"""`ExpectedGainRanker`: relevance probabilities P(grade | x), and the score they imply, E[G(grade) | x].
+"""`ExpectedGainRanker`: relevance probabilities P(grade | x), and the score E[G(grade) | x].
 
-That score orders optimally for DCG with the gain G, where the probabilities are right; NDCG's optimum can differ.
+That score is the optimal order for DCG with gain G if the probabilities are correct; the optimum of NDCG can differ.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from toprank.scorers.linear import Thresholds
 from toprank.solvers import LBFGS, AveragedStochastic, GradientDescent, Newton, Penalty, Solution, Solver
 
 _INITS = ("likelihood", "linear", "zeros")
-_CHOLESKY = 1000  # weights: MSLR's 136 features and five grades make 685
+_CHOLESKY_LIMIT = 1000  # weights; MSLR's 136 features and five grades need 685
 _SOLVERS: dict[str, Solver] = {
-    "newton": Newton(cholesky_limit=_CHOLESKY),
+    "newton": Newton(cholesky_limit=_CHOLESKY_LIMIT),
     "lbfgs": LBFGS(),
     "descent": GradientDescent(learning_rate=0.1),
 }
@@ -49,34 +49,34 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
     Trained under any loss of the score (Algorithm 2 of the paper), by maximum likelihood (`loss="Multinomial"`, the
     plug-in of Algorithm 1, or `loss="Ordinal"`: proportional odds, one score and K − 1 thresholds), or from a
-    scikit-learn classifier (`classifier=`). Probabilities may be called calibrated after likelihood training, or after
-    `calibrate` on held-out data; ranking losses alone do not calibrate them.
+    scikit-learn classifier (`classifier=`). The probabilities are calibrated by likelihood training, or by `calibrate`
+    on held-out data; ranking losses alone do not calibrate them.
 
     Args:
         loss: a loss, or its name.
-        gain: G, for training and as the default of prediction.
-        n_grades: number of grades; None: the largest training label + 1. Where it is given and the loss takes labels
-            for gains (``Squared(gain=None)``), they may be any real numbers: expected gains to come near.
+        gain: G, for training and as the default for prediction.
+        n_grades: number of grades; None for the largest training label + 1. If it is given and the loss uses labels as
+            gains (``Squared(gain=None)``), labels may be any real numbers, which the expected gains approximate.
         l2: penalty on the w_k (never on the b_k), or several: with `valid` data the best on `metric` is kept.
-        init: where to start from: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
-            direction, spread over the grades), or ``zeros``.
-        restarts: so many further starts from random weights; the best objective is kept.
-        saturation: ε of the paper: where some P exceeds it, it counts as 1 while descending. 1.0: off. Only for plain
-            gradient descent (solver="descent").
+        init: initial weights: the ``likelihood`` solution, the best ``linear`` ranker under the same loss (its
+            direction, scaled over the grades), or ``zeros``.
+        restarts: number of additional starts from random weights; the best objective is kept.
+        saturation: ε of the paper: a P that exceeds it counts as 1 during gradient descent. 1.0 for no saturation. Only
+            for gradient descent (solver="descent").
         solver: "newton", "lbfgs", "descent", a solver of `toprank.solvers`, or "auto": Newton for likelihoods, L-BFGS
             for losses of the score (which are not convex in these weights) and for more than 1,000 weights.
-        classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `init` and `solver` are unused.
-        calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted over whole queries.
-        standardize: standardize features inside the model; missing values count as the mean either way.
-        metric: what validation is judged by.
-        convention: the rules of that metric.
-        tolerance: handed to the solver.
-        max_iterations: handed to the solver.
-        seed: decides random starts.
+        classifier: a scikit-learn classifier with `predict_proba`; `loss`, `l2`, `init` and `solver` are then unused.
+        calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted by query.
+        standardize: whether to standardize features inside the model. Missing values count as the mean in any case.
+        metric: the validation metric.
+        convention: the convention of that metric.
+        tolerance: tolerance of the solver. None for its default.
+        max_iterations: iteration limit of the solver. None for its default.
+        seed: seed of the random starts.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; results do not depend on it.
+        threads: number of threads; has no effect on results.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_grades=3, seed=0)
@@ -126,13 +126,13 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         self.gains_ = gain_table(self.gain, self.n_grades_)
         if len(labels) == 1:
             self.warn_constant(
-                f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so nothing tells them "
-                "apart; the scores mean nothing."
+                f"ExpectedGainRanker: all training documents have the label {labels[0]:g}, so the scores are "
+                "meaningless."
             )
         self.plugin_: PluginProbabilities | None = None
         if self.classifier is not None:
             if not isinstance(data, RankingData):
-                raise DataError("A classifier learns from data in memory; on a cluster train under a loss.")
+                raise DataError("A classifier needs data in memory; train under a loss on a cluster.")
             self.plugin_ = PluginProbabilities.fit(
                 self.classifier, self.calibration, data, self.standardization_, self.n_grades_
             )
@@ -146,7 +146,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     @property
     @override
     def _reads_labels(self) -> bool:
-        return True  # grades are its classes
+        return True  # the grades are the classes
 
     @override
     def check_parameters(self) -> None:
@@ -162,13 +162,13 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             check_whole("n_grades", self.n_grades, 1)
         if self.calibration is not None and self.classifier is None:
             raise DataError(
-                "calibration is for a classifier=; a ranker that is trained under a loss is calibrated afterwards, by "
-                "its method calibrate, on data that it was not trained on."
+                "calibration applies only to classifier=. Calibrate a ranker trained under a loss with its method "
+                "calibrate, on held-out data."
             )
 
     @property
     def _learns_gains(self) -> bool:
-        """Whether labels are gains, any real numbers, which expected gains over given grades are to come near."""
+        """True if labels are gains, any real numbers, to be approximated by expected gains over the given grades."""
         loss = make_loss(self.loss)
         takes = loss.traits.linear_in_gain or loss.traits.labels_are_gains
         return self.n_grades is not None and takes and getattr(loss, "gain", None) is None
@@ -176,7 +176,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def _count_grades(self, grades: FloatArray) -> int:
         if self.n_grades is not None and self._learns_gains:
             return max(int(self.n_grades), 2)
-        least = whole_grades(grades, "P(grade | x) needs classes. Round the labels, or use LinearRanker.")
+        least = whole_grades(grades, "P(grade | x) needs discrete grades. Round the labels, or use LinearRanker.")
         count = least if self.n_grades is None else int(self.n_grades)
         if count <= grades.max():
             raise DataError(f"n_grades is {count}, but the largest training label is {grades.max():g}.")
@@ -184,11 +184,11 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
     def _set(self, weights: FloatArray) -> None:
         coef, self.intercept_ = self._head.split(weights)
-        self.coef_ = self.standardization_.without_constants(coef)  # on the standardized scale
+        self.coef_ = self.standardization_.without_constants(coef)  # for standardized features
 
     @property
     def _head(self) -> Logits | Thresholds:
-        """How P(grade | x) hangs on the weights."""
+        """The mapping from weights to P(grade | x)."""
         by_threshold = make_loss(self.as_fitted.loss).traits.columns == "thresholds"
         return (Thresholds if by_threshold else Logits)(self.n_columns_, self.n_grades_)
 
@@ -211,10 +211,10 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         return min(solutions, key=lambda solution: solution.value)
 
     def _first(self, source: Source, l2: float, by_class: bool) -> FloatArray:
-        """Where to start: class shares as intercepts, and directions as asked for."""
+        """Return initial weights: grade frequencies as intercepts, and directions as requested by `init`."""
         d, grades = source.n_features, self.n_grades_
         labels, counts = source.grades()
-        plain = self._learns_gains and self.init == "likelihood"  # gains are no classes whose likelihood there is
+        plain = self._learns_gains and self.init == "likelihood"  # a likelihood needs classes
         shares = np.full(grades, 1 / grades) if self._learns_gains else grade_shares(labels, counts, grades)
         first = self._head.start(shares)
         if by_class or plain or self.init == "zeros":
@@ -238,11 +238,13 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
     def _solver(self, curved: bool, n_weights: int) -> Solver:
         if self.saturation < 1.0 and self.solver != "descent" and not isinstance(self.solver, GradientDescent):
-            raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
+            raise DataError(
+                "saturation makes the objective discontinuous, so it needs gradient descent (solver='descent')."
+            )
         if not isinstance(self.solver, str):
             return self.solver
         if self.solver == "auto":
-            return _SOLVERS["newton" if curved and n_weights <= _CHOLESKY else "lbfgs"]
+            return _SOLVERS["newton" if curved and n_weights <= _CHOLESKY_LIMIT else "lbfgs"]
         return solver_named(self.solver, _SOLVERS)
 
     @classmethod
@@ -259,13 +261,13 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         rows, intercepts = (1, grades - 1) if isinstance(head, Thresholds) else (grades, grades)
         refuse_if(
             grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts),
-            "the weights do not fit the number of grades",
+            "the weights do not match the number of grades",
         )
 
     # ---- prediction ----
 
     def _probabilities(self, X: Any, gains: FloatArray | None = None, *, own: bool = False) -> FloatArray:
-        """P(grade | x), calibrated or as training left them, or the expected gains alone."""
+        """Return P(grade | x), calibrated or as trained, or only the expected gains."""
 
         def finished(P: FloatArray) -> FloatArray:
             chances = P if own else self._calibrated(P)
@@ -277,11 +279,11 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         result = np.empty(X.shape[0] if gains is not None else (X.shape[0], self.n_grades_))
 
         def work(rows: slice) -> None:
-            # A matrix product of BLAS adds the last rows of a block in another order, which breaks ties by rounding.
+            # BLAS matrix products sum the last rows of a block in another order, and rounding would break ties.
             logits = np.column_stack([features.times(rows, weights) for weights in self.coef_])
             result[rows] = finished(head.probabilities(logits + self.intercept_))
 
-        each_block(work, row_blocks(X), self.threads)  # so that nothing but the result is as long as X
+        each_block(work, row_blocks(X), self.threads)  # in blocks, so that only the result has the length of X
         return result
 
     def _own_probabilities(self, X: Any) -> FloatArray:
@@ -298,9 +300,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def _formula(self) -> Part:
         refuse_if(
             self.plugin_ is not None,
-            f"The probabilities of this ranker are of scikit-learn's {type(self.as_fitted.classifier).__name__}, "
-            "which has no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its "
-            "own means.",
+            f"The probabilities come from scikit-learn's {type(self.as_fitted.classifier).__name__}, which cannot be "
+            "exported. Train under a loss (loss='Multinomial'), or export the classifier with other tools.",
         )
         standard, ordinal = self.standardization_, isinstance(self._head, Thresholds)
         weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_
@@ -312,11 +313,11 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def predict(
         self, X: Any, qid: npt.ArrayLike | None = None, *, gain: str | Sequence[float] | None = None
     ) -> FloatArray:
-        """Expected gains, under the gain of training or any other: train once, rank for any gain."""
+        """Return expected gains, under the gain of training or any other gain."""
         del qid
         rows = self._prediction_rows(X)
         return by_row(X, finite(self._probabilities(rows, self._gains(gain))))
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """P(grade | x), one column for each grade 0 … n_grades − 1."""
+        """Return P(grade | x), one column for each grade 0 … n_grades − 1."""
         return by_row(X, self._probabilities(self._prediction_rows(X)))

@@ -1,4 +1,4 @@
-"""What linear rankers share: a path of penalties, any stop of which can be taken up without fitting again."""
+"""`PathRanker`: a penalty path whose solutions are all available after one fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.source import Score, Source, source_of
 from toprank.solvers import Solution, Solver
 
-_TO_CHOOSE = Remedy("{valid} data to choose among them.", valid=...)
+_NEEDS_VALID = Remedy("{valid} data to choose on.", valid=...)
 
 
 class PathRanker(Ranker):
@@ -45,14 +45,14 @@ class PathRanker(Ranker):
     @override
     def check_parameters(self) -> None:
         penalty_path(self.l2)
-        parse(self.metric)  # also where there are no validation data, and nothing would be judged by it
+        parse(self.metric)  # also without validation data, when it is unused
         Convention.from_name(self.convention)
         check_flag("standardize", self.standardize)
         if self.max_iterations is not None:
             check_whole("max_iterations", self.max_iterations, 1)
 
     def _standardize(self, source: Source) -> None:
-        """Learn how features are standardized; without `standardize` each keeps its spread."""
+        """Estimate the standardization of features; without `standardize` each keeps its scale."""
         seen = source.standardization(self.threads)
         self.standardization_ = seen if self.standardize else replace(seen, spread=np.ones(source.n_features))
 
@@ -66,9 +66,9 @@ class PathRanker(Ranker):
         *,
         converges: bool = True,
     ) -> None:
-        """Solve at every stop, `solve(weights, l2, tolerance)`, each from the last; keep the best on validation data.
+        """Call `solve(weights, l2, tolerance)` along the path, warm-started; keep the best solution on validation data.
 
-        Where nothing `converges`, no row is called unconverged.
+        Without `converges`, for losses that never report convergence, all rows count as converged.
         """
         judge = None if valid is None else source_of(valid).judge(self.metric, self.convention, self.threads)
         stops = list(product(penalties, tolerances))
@@ -101,12 +101,12 @@ class PathRanker(Ranker):
             self.warn_unconverged(f"{type(self).__name__}: {self.solution_.message}")
 
     def _scores_at(self, weights: FloatArray) -> Score:
-        """How a stop of the path scores; on a cluster the function travels."""
+        """Return the scoring function of these weights; on a cluster it is sent to the workers."""
         self._set(weights)
         return self._scores
 
     def on_path(self, place: int) -> Self:
-        """The ranker as it was at a row of `path_`, without fitting again.
+        """Return the ranker at a row of `path_`, without fitting again.
 
         >>> import toprank as tr
         >>> train, valid = tr.split(tr.synthetic(n_queries=40, seed=0), (0.5, 0.5))
@@ -127,24 +127,24 @@ class PathRanker(Ranker):
 
     @abstractmethod
     def _set(self, weights: FloatArray) -> None:
-        """Take up the weights of a solver."""
+        """Set the fitted attributes from the weights of a solver."""
 
 
 def penalty_path(l2: Any) -> list[float]:
-    """The penalties to try, largest first."""
+    """Return the penalties to try, largest first."""
     try:
         values = np.atleast_1d(np.asarray(l2)).ravel()
-        # float would take yes for 1, and the text of a number for the number.
+        # float() would accept True and numeric strings.
         path = [] if values.dtype.kind in "bSU" else sorted(map(float, values), reverse=True)
     except (TypeError, ValueError):
         path = []
     if not path or not all(0 <= value < np.inf for value in path):
-        raise DataError(f"l2 must be a number of 0 or more, or several, not {l2!r}.")
+        raise DataError(f"l2 must be one or several numbers of 0 or larger, not {l2!r}.")
     return path
 
 
 def tolerances_of(tolerance: Any) -> list[float | None]:
-    """The tolerances to reach one after another, the loosest first.
+    """Return the tolerances to reach in sequence, the loosest first.
 
     >>> tolerances_of([1e-6, 1e-2])
     [0.01, 1e-06]
@@ -155,19 +155,19 @@ def tolerances_of(tolerance: Any) -> list[float | None]:
     for value in several:
         check_number("tolerance", value, least=0)
     if not several:
-        raise DataError("tolerance must be a number, several, or None, not an empty list.")
+        raise DataError("tolerance must be one or several numbers, or None, not an empty list.")
     return sorted(several, reverse=True)
 
 
 def solver_named(name: str, known: Mapping[str, Solver]) -> Solver:
-    """One of the solvers that a ranker has besides "auto"."""
+    """Return one of a ranker's solvers by name."""
     if name not in known:
         raise UnknownNameError("solver", name, ["auto", *known])
     return known[name]
 
 
 def check_choosable(valid: Any, **several: Sequence[Any]) -> None:
-    """Refuse several values of what there are no data to choose by."""
+    """Refuse several values of a parameter without data to choose on."""
     for name, values in several.items():
         if valid is None and len(values) > 1:
-            raise DataError(f"Several {name} were given, but no", remedy=_TO_CHOOSE)
+            raise DataError(f"Several {name} need", remedy=_NEEDS_VALID)

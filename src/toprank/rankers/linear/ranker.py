@@ -1,4 +1,4 @@
-"""`LinearRanker`: a linear scorer under any loss, by the solver that fits it."""
+"""`LinearRanker`: a linear scorer under any loss, with a solver chosen by the properties of the loss."""
 
 from __future__ import annotations
 
@@ -46,43 +46,46 @@ _SOLVERS: dict[str, Solver] = {
 }
 _INEXACT_ITERATIONS = 30
 _MAX_ROUNDS = 50
-_INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalized; an intercept hardly is
+_INTERCEPT_SHARE = 1e-3  # of l2; the certificate of the bundle method needs a penalty on every weight
 
 
 @dataclass(eq=False, repr=False)
 class LinearRanker(WeightedSum, PathRanker):
     """Scores s = w·x, learned under any loss of `toprank.losses`.
 
-    Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardized features; an intercept, where the
-    loss needs one, is free (under the bundle method it carries a thousandth of the penalty, for the certificate).
+    Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardized features. The intercept, for losses
+    that are not shift-invariant, is not penalized (under the bundle method it has a thousandth of the penalty, for the
+    certificate).
 
     Args:
         loss: a loss, or its name ("ListNet", "CostSensitiveListMLE" …).
-        l2: the penalty (0.1 did well on the validation parts of several sets), or several: with `valid` data the best
-            on `metric` is kept (warm-started along the path).
+        l2: the penalty (0.1 works well on several data sets), or several: with `valid` data the best on `metric` is
+            kept (warm-started along the path).
         l1: weight of ‖w‖₁; makes weights exactly 0.
         solver: a name, a solver of `toprank.solvers`, or "auto": Newton for smooth convex losses, the bundle method for
-            kinked ones, proximal steps with l1, L-BFGS for non-convex ones. Where gradients are not exact (LambdaRank)
-            there is nothing to converge on: 30 Newton steps that lower the value, from the logistic pair solution.
-            Under a loss that draws (YetiRank) each step has a draw of its own, and the answer is the mean of the last.
-        standardize: standardize features inside the model; missing values count as the mean either way.
-        active_set: for ImportanceWeightedSquared with very many documents per query: fit least squares on an active
-            set of documents, add the documents that score above δ, and repeat until there are none. Default False.
-        init: weights to start from on the standardized scale: zeros (None), a number for all, or an array.
-        metric: what validation is judged by.
-        convention: the rules of that metric.
-        tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
-            one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
-        max_iterations: handed to the solver, for all tolerances together; None: its own default.
+            losses with kinks, proximal steps with l1, L-BFGS for non-convex losses. For inexact gradients (LambdaRank),
+            which have no optimum to converge to: 30 Newton steps that lower the value, from the solution for logistic
+            pairs. For stochastic losses (YetiRank) each step has its own draw, and the solution averages the last
+            steps.
+        standardize: whether to standardize features inside the model. Missing values count as the mean in any case.
+        active_set: for ImportanceWeightedSquared with very many documents per query: fit least squares on an active set
+            of documents, add the documents that score above δ, and repeat until there are none. Default False.
+        init: initial weights for standardized features: None for zeros, a number for all weights, or an array.
+        metric: the validation metric.
+        convention: the convention of that metric.
+        tolerance: tolerance of the solver. None for its default. Several, with `valid` data: each is reached from the
+            previous solution, the loosest first, and the best on validation data is kept (early stopping, as in the
+            papers).
+        max_iterations: iteration limit of the solver, for all tolerances together. None for its default.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; results do not depend on it.
-        verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
+        threads: number of threads; has no effect on results.
+        verbose: whether to write each iteration to standard error; in a notebook, in one line that is updated.
 
-    After fitting: `coef_` and `intercept_` on the scale of the raw features, `solution_` (how the solver ended, in
-    words), `l2_`, `path_` (one row per penalty tried: l2, value, iterations, whether it converged, validation metric),
-    and `on_path`, the ranker at any of its rows.
+    After fitting: `coef_` and `intercept_` for raw features, `solution_` (how the solver ended, in words), `l2_`,
+    `path_` (one row per penalty: l2, value, iterations, whether it converged, validation metric), and `on_path`, the
+    ranker at any of its rows.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=50, seed=0)
@@ -123,26 +126,24 @@ class LinearRanker(WeightedSum, PathRanker):
         loss = make_loss(self.loss)
         if loss.traits.space != "score":
             raise DataError(
-                f"{type(loss).__name__} needs a score for each grade, but a linear ranker gives one score a document; "
+                f"{type(loss).__name__} needs a score for each grade, but a linear ranker has one score per document; "
                 "use ExpectedGainRanker."
             )
         self._standardize(source_of(data))
         if self.active_set:
             if not isinstance(data, RankingData) or isinstance(valid, Source):
-                raise DataError(
-                    "active_set=True chooses documents one by one, which needs them in memory; fit without it."
-                )
+                raise DataError("active_set=True selects single documents, which needs data in memory; fit without it.")
             self._fit_active_set(data, loss, valid)
         else:
             self.fit_standardized(data, loss, valid)
 
     def _fit_active_set(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
-        """Least squares on the active documents until no ignored one scores above δ (Cossock & Zhang 2008 §VI).
+        """Fit least squares on active documents until no inactive one scores above δ (Cossock & Zhang 2008 §VI).
 
-        So the sup term of the loss is 0 at the solution. `active_` counts the documents.
+        The sup term of the loss is then 0 at the solution. `active_` counts the active documents of each round.
         """
         if not isinstance(loss, ImportanceWeightedSquared):
-            raise DataError(f"active_set=True belongs to ImportanceWeightedSquared, not to {type(loss).__name__}.")
+            raise DataError(f"active_set=True needs ImportanceWeightedSquared, not {type(loss).__name__}.")
         top = loss.max_grade if loss.max_grade is not None else float(data.labels.max())
         squared = Squared(gain=loss.gain, max_grade=top, per_document=loss.per_document)
         active = loss.first_active(data.labels, data.queries)
@@ -154,16 +155,16 @@ class LinearRanker(WeightedSum, PathRanker):
                 weights = weights * data.document_weights
             part = data.replace(document_weights=weights).filter(active)
             self.fit_standardized(part, squared, valid)
-            grown = loss.now_active(active, self._scores(data.X))  # `data` has the columns that are seen already
+            grown = loss.now_active(active, self._scores(data.X))  # the columns of `data` are expanded already
             if (grown == active).all():
                 return
             active = grown
         raise DataError(
-            f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without active_set."
+            f"The active set did not converge in {_MAX_ROUNDS} rounds; raise delta, or fit without active_set."
         )
 
     def fit_standardized(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
-        """Fit under a loss, with the standardization of these data (or more of the same) already known."""
+        """Fit under a loss with the existing standardization, of these data or a superset."""
         source, standardization, d, traits = source_of(data), self.standardization_, data.n_features, loss.traits
         scorer = LinearScorer(d, intercept=not traits.shift_invariant)
         objective = source.objective(scorer, loss, standardization, self.threads)
@@ -200,7 +201,7 @@ class LinearRanker(WeightedSum, PathRanker):
         self._set(self.solution_.weights)
         if not self.coef_.any():
             self.warn_constant(
-                f"LinearRanker: all weights are 0, so every document gets the same score. {self.solution_.message}"
+                f"LinearRanker: all weights are 0, so all documents have the same score. {self.solution_.message}"
             )
         elif self.solution_.near_zero_solution:
             self.warn_unconverged(f"LinearRanker: {self.solution_.message}")
@@ -252,10 +253,7 @@ class LinearRanker(WeightedSum, PathRanker):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """|w| on the standardized scale, as shares of 1: how much a usual change of each feature moves the score.
-
-        A category has the sum of its levels.
-        """
+        """Absolute weights of the standardized features, with sum 1; a category has the sum of its levels."""
         return self.shares_of_features(np.abs(self.coef_ * self.standardization_.spread))
 
 

@@ -1,5 +1,7 @@
-"""Rankers that move one feature at a time: AdaRank (Xu & Li 2007) and coordinate ascent (Metzler & Croft 2007) climb a
-metric directly, RankBoost (Freund et al. 2003) lowers the exponential loss of pairs by thresholds.
+"""Rankers that change one feature at a time.
+
+AdaRank (Xu & Li 2007) and coordinate ascent (Metzler & Croft 2007) maximize a metric directly; RankBoost (Freund et al.
+2003) minimizes the exponential loss of pairs by thresholds.
 """
 
 from __future__ import annotations
@@ -30,21 +32,21 @@ from toprank.rankers.target_encoding import EncodedCategories
 from toprank.rankers.trees.forest import Forest
 from toprank.scorers.features import Features, Standardization
 
-_LEAST_GAIN = 1e-12  # of a metric of the order of 1: less is rounding of its mean, by which another round is no better
-_LEAST_EDGE = 1e-9  # of a threshold: less is rounding of the sum of potentials, and its α would be noise
+_MIN_GAIN = 1e-12  # smaller improvements of a metric of order 1 are rounding errors of its mean
+_MIN_EDGE = 1e-9  # smaller |r| of a threshold are rounding errors of the sum of potentials
 
 
-class _Climbed:
-    """The metric of the training data that is to grow: a mean over the queries, by their weights."""
+class _TrainingMetric:
+    """The training metric to maximize: a weighted mean over queries."""
 
     def __init__(self, ranker: AdaRank | CoordinateAscent, data: RankingData) -> None:
         self.ranker, self.kind, self.judge = ranker, type(ranker).__name__, ranker._judge(data)
         of_documents = data.document_weights
         refuse_if(
             of_documents is not None and (of_documents != of_documents[0]).any(),
-            f"{self.kind} climbs a metric of whole rankings, which knows no weights of single documents. Give "
-            "query_weights, or train without sample_weight: data.replace(document_weights=None); documents that "
-            "are to weigh nothing are left out by data.filter(weights > 0).",
+            f"{self.kind} maximizes a metric of whole rankings, which does not support document weights. Use "
+            "query_weights, or drop the weights: data.replace(document_weights=None); drop documents with weight 0 "
+            "with data.filter(weights > 0).",
         )
         weights = np.ones(data.n_queries) if data.query_weights is None else data.query_weights
         self.weights: FloatArray = weights / weights.sum()
@@ -52,43 +54,43 @@ class _Climbed:
 
     @property
     def name(self) -> str:
-        """The metric, as it was asked for."""
+        """The metric as given by the user."""
         return self.judge.name
 
-    def is_blind(self) -> bool:
-        """Whether no order of the training documents is better than another, which is then said."""
+    def is_constant(self) -> bool:
+        """Return whether all orders of the training documents have the same metric, with a warning."""
         counts = self.weights > 0
         if not np.array_equal(self.best[counts], self.worst[counts], equal_nan=True):
             return False
         labels = self.judge.data.labels
         self.ranker.warn_constant(
-            f"{self.kind}: {self.name} is the same for every order of the training documents (their labels go from "
-            f"{labels.min():g} to {labels.max():g}), so there is nothing to learn: every document gets the same score."
+            f"{self.kind}: {self.name} is the same for every order of the training documents (labels from "
+            f"{labels.min():g} to {labels.max():g}), so all documents have the same score."
         )
         return True
 
     def per_query(self, scores: FloatArray) -> FloatArray:
-        """The value of each query; 0 where it has none."""
+        """Return the value of each query; 0 if undefined."""
         return np.nan_to_num(self.judge.per_query(scores))
 
     def __call__(self, scores: FloatArray) -> float:
-        """The mean over the queries that have a value."""
+        """Return the mean over the queries whose value is defined."""
         values = self.judge.per_query(scores)
         known = ~np.isnan(values)
         return float(self.weights[known] @ values[known] / self.weights[known].sum())
 
     @property
     def sign(self) -> float:
-        """What turns the metric so that more is better, and back."""
+        """The factor after which larger values of the metric are better."""
         return 1.0 if self.judge.higher_is_better else -1.0
 
     def signed(self, scores: FloatArray) -> float:
-        """The same, turned so that more is better."""
+        """Return the metric times `sign`."""
         return self.sign * self(scores)
 
 
-class WatchedRanker(Ranker):
-    """A ranker whose rounds are made by a loop here, and watched."""
+class RoundBasedRanker(Ranker):
+    """Base of rankers trained in rounds by a loop of ours, with early stopping."""
 
     history_: dict[str, list[float]]
     stopped_: str
@@ -99,48 +101,51 @@ class WatchedRanker(Ranker):
     verbose: bool
 
     def _judge(self, data: RankingData) -> BoundMetric:
-        """Return the metric that the ranker climbs or is chosen by, to be asked on these data again and again."""
+        """Return the training or validation metric on these data, for repeated evaluation."""
         return BoundMetric(data, self.metric, convention=self.convention, threads=self.threads)
 
     def _watch(self, steps: int, **options: Any) -> LoopStopping:
         return LoopStopping(steps=steps, callbacks=[TrainingProgress(self.metric)] if self.verbose else [], **options)
 
     def _note(self, watch: LoopStopping) -> None:
-        """Keep what the watch saw; say where the keyboard ended it."""
+        """Keep the history of a training; warn if it was interrupted."""
         self.history_, self.stopped_, self.interrupted_ = watch.history, watch.stopped, watch.interrupted
         if watch.interrupted:
-            self.warn_unconverged(f"{type(self).__name__}: {watch.stopped} The best until then is kept.")
+            self.warn_unconverged(f"{type(self).__name__}: {watch.stopped} The best model until then is kept.")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AdaRank(WeightedSum, WatchedRanker):
-    """A weighted sum of single features, chosen one after another where the queries so far ranked badly weigh most.
+class AdaRank(WeightedSum, RoundBasedRanker):
+    """A weighted sum of single features, added one by one, with the highest weights on queries that are ranked badly so
+    far.
 
-    Round t picks the feature (or its negative) with the best Σ_q P(q) E_q, E the metric of the query ranked by that
-    feature alone; its weight is α = ½ ln(Σ P(1 + E) / Σ P(1 − E)); then P(q) ∝ exp(−E_q of the sum so far).
+    Round t picks the feature (or its negative) with the best Σ_q P(q) E_q, with E the metric of the query ranked by
+    that feature alone; its weight is α = ½ ln(Σ P(1 + E) / Σ P(1 − E)); then P(q) ∝ exp(−E_q of the sum so far).
 
-    E lies in [0, 1], so no query ever weighs more than e times another, and one strong feature may win every round: the
-    sum then ranks as before, P stays as it is, and the algorithm as published stands still. So a feature that wins
-    `max_consecutive` rounds in a row keeps the weight it has and is set aside, and the next best has its turn.
+    E is in [0, 1], so no query ever weighs more than e times another, and one strong feature may win every round. The
+    sum then ranks as before, P does not change, and the published algorithm does not progress. Therefore a feature that
+    wins `max_consecutive` rounds in a row keeps its weight and is excluded, and the next best follows.
 
     Args:
-        metric: the metric E, with values in [−1, 1], as α needs them; "map" and "ndcg@10" in the literature.
-        convention: its rules.
-        max_rounds: at most so many rounds.
-        max_consecutive: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
-        early_stopping: stop after so many rounds without a better training metric (validation metric, where given).
+        metric: the metric E, with values in [−1, 1], as α requires; "map" and "ndcg@10" in the literature.
+        convention: its convention.
+        max_rounds: maximum number of rounds.
+        max_consecutive: maximum number of consecutive rounds for one feature (`max_rounds` for the published
+            algorithm).
+        early_stopping: stop after this many rounds without a better metric, on the validation data if given, else on
+            the training data.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; results do not depend on it.
-        verbose: write the metric and the time left to standard error.
+        threads: number of threads; has no effect on results.
+        verbose: whether to write the metric and the time left to standard error.
 
-    After fitting: `coef_` on the scale of the raw features; `rounds_`; `history_` (round, train or valid) and
-    `stopped_` (why, in words). The best round on `valid` is kept where given. An interrupt from the keyboard ends the
-    training with a warning; the best round until then is kept.
+    After fitting: `coef_` for raw features; `rounds_`; `history_` (round, train or valid) and `stopped_` (the reason,
+    in words). The best round on `valid` is kept if given. An interrupt from the keyboard ends the training with a
+    warning, and the best round until then is kept.
 
-    Query weights count: P starts from them, P(q) ∝ w_q exp(−E_q), and the training metric is their weighted mean.
-    Weights of single documents are refused.
+    Query weights are supported: P starts from them, P(q) ∝ w_q exp(−E_q), and the training metric is their weighted
+    mean. Document weights are refused.
     """
 
     saved_values: ClassVar[Mapping[str, Any]] = {"rounds_": int}
@@ -161,79 +166,87 @@ class AdaRank(WeightedSum, WatchedRanker):
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         self.standardization_ = Standardization.from_data(data.X, data.feature_names, self.threads)
-        climbed = self._climbed(data)
-        selection = climbed if valid is None else self._judge(valid).for_selection()
+        objective = self._training_metric(data)
+        selection = objective if valid is None else self._judge(valid).for_selection()
         self.coef_, self.rounds_ = np.zeros(data.n_features), 0
         decides: Literal["valid", "train"] = "train" if valid is None else "valid"
-        watch = self._watch(self.max_rounds, patience=self.early_stopping, decides=decides, least_gain=_LEAST_GAIN)
-        if climbed.is_blind():
-            watch.stop("No order of the training documents is better than another.")
+        watch = self._watch(self.max_rounds, patience=self.early_stopping, decides=decides, min_gain=_MIN_GAIN)
+        if objective.is_constant():
+            watch.stop("All orders of the training documents have the same metric.")
             return self._note(watch)
         features = self._features(data)
-        pool = _Pool(_single_features(features, climbed), self.max_consecutive)
+        candidates = _CandidateFeatures(_single_features(features, objective), self.max_consecutive)
         constant = self.standardization_.without_constants(np.ones(data.n_features)) == 0
-        pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
-        if pool.open.any():
-            self._boost(climbed, pool, features, selection, features if valid is None else self._features(valid), watch)
-            self.keep_value(watch.best_value, climbed.name, climbed.judge.convention.name, data=decides)
+        candidates.open[np.repeat(constant, 2)] = False  # constant columns have no effect at any weight
+        if candidates.open.any():
+            self._boost(
+                objective, candidates, features, selection, features if valid is None else self._features(valid), watch
+            )
+            self.keep_value(watch.best_value, objective.name, objective.judge.convention.name, data=decides)
         else:
             watch.stop("All features are constant.")
-            self.warn_constant("AdaRank: all features are constant, so every document gets the same score.")
+            self.warn_constant("AdaRank: all features are constant, so all documents have the same score.")
         return self._note(watch)
 
     def _boost(
-        self, climbed: _Climbed, pool: _Pool, features: Features, selection: Any, judged: Features, watch: LoopStopping
+        self,
+        objective: _TrainingMetric,
+        candidates: _CandidateFeatures,
+        features: Features,
+        selection: Any,
+        judged: Features,
+        watch: LoopStopping,
     ) -> None:
-        """Make the rounds; `selection` judges each by `judged`, the features of the validation data, if any."""
-        worth, weights = climbed.weights, np.zeros(features.n_columns)
+        """Run the rounds; `selection` evaluates each on `judged`, the features of the validation data, if any."""
+        worth, weights = objective.weights, np.zeros(features.n_columns)
         scores, judged_scores = np.zeros(features.X.shape[0]), np.zeros(judged.X.shape[0])
         with watch.interruptible():
             while not watch.over and watch.done < watch.last:
-                column, step = pool.winner(worth)
+                column, step = candidates.winner(worth)
                 weights[column] += step
                 scores += step * features.column(column)
                 judged_scores += step * judged.column(column)
                 watch.note({watch.decides: selection(judged_scores)}, weights.copy())
-                if not pool.open.any():
-                    watch.stop("Every feature has won as often in a row as it may.")
-                worth = climbed.weights * np.exp(-climbed.per_query(scores))
+                if not candidates.open.any():
+                    watch.stop("Every feature has won max_consecutive rounds in a row.")
+                worth = objective.weights * np.exp(-objective.per_query(scores))
                 worth /= worth.sum()
         best, self.rounds_, _ = watch.kept()
         self.coef_ = best / self.standardization_.spread
 
-    def _climbed(self, data: RankingData) -> _Climbed:
-        climbed = _Climbed(self, data)
+    def _training_metric(self, data: RankingData) -> _TrainingMetric:
+        objective = _TrainingMetric(self, data)
         refuse_if(
-            not climbed.judge.higher_is_better,
-            f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.",
+            not objective.judge.higher_is_better,
+            f"AdaRank needs a metric whose larger values are better; '{self.metric}' is an error.",
         )
-        values = np.concatenate([climbed.best, climbed.worst])
+        values = np.concatenate([objective.best, objective.worst])
         largest = float(np.nan_to_num(np.abs(values)).max())
         if largest > 1 + 1e-9:
             raise DataError(
-                f"AdaRank needs a metric between -1 and 1, for its weights are logarithms of (1 + E) / (1 - E), but "
+                f"AdaRank needs a metric between -1 and 1, since its weights are logarithms of (1 + E) / (1 - E), but "
                 f"'{self.metric}' reaches {largest:g} on the training data; use one that is normalized, such as ndcg."
             )
-        return climbed
+        return objective
 
     def _features(self, data: RankingData) -> Features:
-        """The features, to be asked for column after column: of a sparse matrix that takes one sorted by columns."""
+        """Return the features for access by column; sparse matrices are converted to CSC."""
         X = data.X if isinstance(data.X, np.ndarray) else data.X.tocsc()
         return Features(X, self.standardization_)
 
 
-def _single_features(features: Features, climbed: _Climbed) -> FloatArray:
-    """E of each query ranked by each feature, and by its negative: rows 2j and 2j + 1."""
-    table = np.empty((2 * features.n_columns, len(climbed.weights)))
+def _single_features(features: Features, objective: _TrainingMetric) -> FloatArray:
+    """Return E of each query ranked by each feature and by its negative, in rows 2j and 2j + 1."""
+    table = np.empty((2 * features.n_columns, len(objective.weights)))
     for column in range(features.n_columns):
         values = features.column(column)
-        table[2 * column] = climbed.per_query(values)
-        table[2 * column + 1] = climbed.per_query(-values)
+        table[2 * column] = objective.per_query(values)
+        table[2 * column + 1] = objective.per_query(-values)
     return table
 
 
-class _Pool:
-    """The features that may win: each as it is and as its negative, until it has won too often in a row."""
+class _CandidateFeatures:
+    """The features that may win, each with both signs, until they have won too many consecutive rounds."""
 
     def __init__(self, alone: FloatArray, max_consecutive: int) -> None:
         self.alone, self.max_consecutive = alone, max_consecutive
@@ -241,7 +254,7 @@ class _Pool:
         self.last, self.in_a_row = -1, 0
 
     def winner(self, worth: FloatArray) -> tuple[int, float]:
-        """The best column under these weights of the queries, and its own weight, negative for its negative."""
+        """Return the best column for these query weights, and its weight, which is negative for its negative."""
         correct = self.alone @ worth
         choice = int(np.argmax(np.where(self.open, correct, -np.inf)))
         column, negative = divmod(choice, 2)
@@ -254,31 +267,31 @@ class _Pool:
         return column, -step if negative else step
 
 
-_SUREST = 1 - 1e-6  # r of a threshold that never errs: its α is 7.25, where the formula says infinity
+_MAX_EDGE = 1 - 1e-6  # r of a perfect threshold, whose α would be infinite; limits α to 7.25
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RankBoost(AdditiveTerms, WatchedRanker):
+class RankBoost(AdditiveTerms, RoundBasedRanker):
     """s(x) = Σ_t α_t · 1[x_{f(t)} > θ_t].
 
-    The pair distribution D of the paper needs no pairs: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i),
-    is minus the gradient of the exponential pair loss at the scores so far. Round t takes the threshold with the
+    The pair distribution D of the paper is not stored: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i), is
+    the negative gradient of the exponential pair loss at the scores so far. Round t picks the threshold with the
     largest |r|, r = Σ_i π_i h(x_i), and α = ½ ln((1 + r)/(1 − r)), with D normalized over all pairs.
 
     Args:
-        max_rounds: at most so many rounds.
+        max_rounds: maximum number of rounds.
         n_thresholds: candidate thresholds per feature, at quantiles of the training data.
-        metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
-        convention: the rules of that metric.
+        metric: the validation metric; with `valid` data the best number of rounds is kept.
+        convention: the convention of that metric.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; results do not depend on it.
-        verbose: write the rounds, the metric on `valid` and the time left to standard error.
+        threads: number of threads; has no effect on results.
+        verbose: whether to write the rounds, the metric on `valid` and the time left to standard error.
 
-    After fitting: `features_`, `thresholds_`, `alphas_`: one entry per round; `history_` (round, valid) and `stopped_`
-    (why, in words). Missing values are below every threshold. An interrupt from the keyboard ends the training with a
-    warning; the rounds until then are kept.
+    After fitting: `features_`, `thresholds_`, `alphas_`, one entry per round; `history_` (round, valid) and `stopped_`
+    (the reason, in words). Missing values are below every threshold. An interrupt from the keyboard ends the training
+    with a warning, and the rounds until then are kept.
     """
 
     supports_sparse: ClassVar[bool] = False
@@ -320,12 +333,14 @@ class RankBoost(AdditiveTerms, WatchedRanker):
                 now = bound.at(scores, threads=self.threads)
                 potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalization
                 column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
-                if not abs(r) > _LEAST_EDGE:
-                    watch.stop("No threshold is left that tells better documents from worse ones.")
+                if not abs(r) > _MIN_EDGE:
+                    watch.stop("No threshold separates better documents from worse ones.")
                     break
-                sure = min(max(r, -_SUREST), _SUREST)
+                sure = min(max(r, -_MAX_EDGE), _MAX_EDGE)
                 alpha = 0.5 * np.log((1 + sure) / (1 - sure))
-                threshold = cuts[column][cut]  # no float of Python's: float32 features would be compared in float32
+                threshold = cuts[column][
+                    cut
+                ]  # a NumPy float64, because a Python float would be compared in float32 with float32 features
                 chosen.append((column, threshold, alpha))
                 scores += alpha * (bins[:, column] > cut)
                 metrics: dict[str, float] = {}
@@ -339,8 +354,8 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         self.alphas_ = np.array([alpha for _, _, alpha in kept], dtype=np.float64)
         if not kept:
             self.warn_constant(
-                "RankBoost: no threshold of any feature tells better documents from worse ones (the labels go from "
-                f"{data.labels.min():g} to {data.labels.max():g}), so every document gets the same score."
+                "RankBoost: no threshold of any feature separates better documents from worse ones (labels from "
+                f"{data.labels.min():g} to {data.labels.max():g}), so all documents have the same score."
             )
         if judge is not None:
             self.keep_value(watch.best_value, judge.name, judge.convention.name)
@@ -351,11 +366,11 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         super().check_restored()
         refuse_if(
             len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_columns_,
-            "a round names a feature that does not exist",
+            "a round uses a feature that does not exist",
         )
 
     def _cuts(self, X: Any) -> list[FloatArray]:
-        """Candidate thresholds of each feature: distinct quantiles of its values; at least one, even of a constant."""
+        """Return candidate thresholds of each feature: unique quantiles of its values, at least one."""
         shares = np.linspace(0, 1, self.n_thresholds + 2)[1:-1]
         columns = (np.asarray(X[:, j], dtype=np.float64) for j in range(X.shape[1]))
         present = (column[np.isfinite(column)] for column in columns)
@@ -385,7 +400,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
 
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:
-    """The (feature, cut, r) with the largest |r|, r = Σ potentials of the documents above the cut."""
+    """Return the (feature, cut, r) with the largest |r|, the sum of the potentials of the documents above the cut."""
     sums = np.zeros((bins.shape[1], n_cuts + 1))
     kernels.add_potentials(bins, potentials, sums)
     above = np.cumsum(sums[:, :0:-1], axis=1)  # the highest cut first
@@ -394,32 +409,33 @@ def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoordinateAscent(WeightedSum, WatchedRanker):
-    """Maximize a metric over w by line searches along the coordinates, from several starts.
+class CoordinateAscent(WeightedSum, RoundBasedRanker):
+    """Maximize a metric over w by line searches along the coordinates, with several restarts.
 
-    Each search tries steps of growing size in both directions and keeps the best; a cycle over all features (in random
-    order) is repeated until it gains less than `tolerance`. The metric is not smooth, so this finds a local optimum.
+    Each search tries steps of increasing size in both directions and keeps the best. A cycle over all features (in
+    random order) is repeated until it gains less than `tolerance`. The metric is not smooth, so the result is a local
+    optimum.
 
     Args:
-        metric: the metric to climb.
-        convention: its rules.
-        restarts: starts; the first from equal weights, the others from random ones.
-        max_cycles: at most so many cycles per start.
-        tolerance: the least gain of a cycle worth another.
-        steps: number of step sizes tried in each direction.
-        first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
-        seed: decides orders and random starts.
+        metric: the metric to maximize.
+        convention: its convention.
+        restarts: number of starts; the first has equal weights, the others random ones.
+        max_cycles: maximum number of cycles per start.
+        tolerance: minimum gain of a cycle to start another.
+        steps: number of step sizes in each direction.
+        first_step: the smallest step, relative to the weight (or to 1 if it is 0); each further step is twice as long.
+        seed: seed of orders and random starts.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; results do not depend on it.
-        verbose: write the metric and the time left to standard error, after each cycle.
+        threads: number of threads; has no effect on results.
+        verbose: whether to write the metric and the time left to standard error after each cycle.
 
-    After fitting: `coef_` on the scale of the raw features; `history_` (round: one cycle of a start, train) and
-    `stopped_` (why, in words). The start that is best on `valid` is kept where given. An interrupt from the keyboard
-    ends the training with a warning; the best weights until then are kept, those of the unfinished cycle among them.
+    After fitting: `coef_` for raw features; `history_` (round: one cycle of a start, train) and `stopped_` (the reason,
+    in words). The best start on `valid` is kept if given. An interrupt from the keyboard ends the training with a
+    warning, and the best weights until then are kept, including those of the unfinished cycle.
 
-    The training metric is the mean by the query weights; weights of single documents are refused.
+    The training metric is the mean weighted by query weights; document weights are refused.
     """
 
     metric: str | Measure = "ndcg@10"
@@ -444,14 +460,14 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         self.standardization_ = Standardization.from_data(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardization_)
-        climbed = _Climbed(self, data)
+        objective = _TrainingMetric(self, data)
         selection = None if valid is None else self._judge(valid)
         if selection is not None and self.restarts > 1:
             selection.for_selection()
-        watch = self._watch(self.restarts * self.max_cycles, higher_is_better=climbed.judge.higher_is_better)
-        if climbed.is_blind():
+        watch = self._watch(self.restarts * self.max_cycles, higher_is_better=objective.judge.higher_is_better)
+        if objective.is_constant():
             self.coef_ = np.zeros(data.n_features)
-            watch.stop("No order of the training documents is better than another.")
+            watch.stop("All orders of the training documents have the same metric.")
             return self._note(watch)
         rng = np.random.default_rng(self.seed)
         best_value = -np.inf
@@ -459,7 +475,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
             d = data.n_features
             start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
             start = self.standardization_.without_constants(start)
-            weights, value = self._climb(features, climbed, start, rng, watch)
+            weights, value = self._climb(features, objective, start, rng, watch)
             if selection is not None and valid is not None:
                 scores = Features(valid.X, self.standardization_).times(slice(0, valid.n_documents), weights)
                 value = selection.signed(scores)
@@ -469,41 +485,46 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
                 break
         self.coef_ = best / self.standardization_.spread
         data_of = "train" if valid is None else "valid"
-        self.keep_value(climbed.sign * best_value, climbed.name, climbed.judge.convention.name, data=data_of)
+        self.keep_value(objective.sign * best_value, objective.name, objective.judge.convention.name, data=data_of)
         return self._note(watch)
 
     def _climb(
-        self, features: Features, climbed: _Climbed, start: FloatArray, rng: np.random.Generator, watch: LoopStopping
+        self,
+        features: Features,
+        objective: _TrainingMetric,
+        start: FloatArray,
+        rng: np.random.Generator,
+        watch: LoopStopping,
     ) -> tuple[FloatArray, float]:
         every = slice(0, features.X.shape[0])
         weights, scores = start.copy(), features.times(every, start)
-        value = climbed.signed(scores)
+        value = objective.signed(scores)
         for _ in range(self.max_cycles):
             before = value
             try:
                 for j in rng.permutation(len(weights)):
                     column = features.column(j)
                     changes = self._changes(weights[j], len(weights))
-                    gains = [climbed.signed(scores + change * column) for change in changes]
+                    gains = [objective.signed(scores + change * column) for change in changes]
                     best = int(np.argmax(gains))
-                    if gains[best] > value + _LEAST_GAIN:
+                    if gains[best] > value + _MIN_GAIN:
                         value = gains[best]
                         weights[j] += changes[best]
                         scores = scores + changes[best] * column
             except KeyboardInterrupt:
                 watch.interrupted = True
-            watch.note({"train": climbed.sign * value}, None)
+            watch.note({"train": objective.sign * value}, None)
             if watch.over:
                 return weights, value
             scale = np.abs(weights).sum()
-            if scale > 0:  # the metric sees only directions; keep the weights of a size that the steps suit
+            if scale > 0:  # the metric depends only on the direction of the weights; normalize them for the step sizes
                 weights, scores = weights / scale, scores / scale
             if value - before < self.tolerance:
                 break
         return weights, value
 
     def _changes(self, weight: float, d: int) -> list[float]:
-        """Steps to try: growing ones in both directions, and back to 0."""
+        """Return the changes to try: steps of increasing size in both directions, and to 0."""
         unit = abs(weight) if weight != 0 else 1.0 / d
         steps = [unit * self.first_step * 2.0**i for i in range(self.steps)]
         return [*steps, *(-step for step in steps), *([-weight] if weight != 0 else [])]

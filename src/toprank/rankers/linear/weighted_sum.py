@@ -1,4 +1,4 @@
-"""The score b + w·(x − center), which all rankers with weights share: computed in one place."""
+"""The score b + w·(x − center), shared by all rankers with linear weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from toprank.rankers.formula import Part, centered
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardization
 
-_ROWS = 1 << 14  # rows that a thread takes at a time
+_ROWS_PER_BLOCK = 1 << 14
 
 
 class WeightedSum(LinearTerms):
-    """What a ranker with `coef_` has before `Ranker` among its bases; missing values count as the center."""
+    """Mixin for rankers with `coef_`; list it before `Ranker`. Missing values count as the center."""
 
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
     saved_values: ClassVar[Mapping[str, Any]]
@@ -28,7 +28,7 @@ class WeightedSum(LinearTerms):
 
     @property
     def _at_center(self) -> float:
-        """The score of a document that has every feature at the center: 0 where the ranker keeps no intercept."""
+        """The score of a document whose features are all at the center; 0 if the ranker has no intercept."""
         if "intercept_" not in self.saved_values:
             return 0.0
         return self.intercept_ + float(self.coef_ @ self.standardization_.center)
@@ -44,11 +44,11 @@ class WeightedSum(LinearTerms):
 
 
 def weighted_sums(standardization: Standardization, weights: FloatArray, threads: int | None, X: Any) -> FloatArray:
-    """Z · weights for the standardized rows Z of X; a row has the same bits wherever it stands."""
+    """Return Z · weights for the standardized rows Z of X, with the same bits for a row at any position."""
     features, scores = Features(X, standardization), np.empty(X.shape[0])
 
     def work(rows: slice) -> None:
         scores[rows] = features.times(rows, weights)
 
-    each_block(work, row_parts(slice(0, len(scores)), _ROWS), threads)
+    each_block(work, row_parts(slice(0, len(scores)), _ROWS_PER_BLOCK), threads)
     return scores

@@ -1,1 +1,1 @@
-"""Networks: the ranker, what it is trained by, and how it scores."""
+"""Neural rankers: the estimator, its training and its scoring."""

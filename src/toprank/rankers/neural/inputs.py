@@ -1,14 +1,14 @@
-"""What a network is fed: features mapped, standardized and filled, in mini-batches of whole queries.
+"""Network inputs: transformed, standardized and imputed features, in mini-batches of whole queries.
 
-Each feature is mapped by f, then standardized with the mean and spread that f(x) has on the training data; a missing
-value (NaN) becomes the mean. f is the identity (``standard``), sign(x)·log(1 + |x|) (``log1p``), or the share of the
-training documents with a smaller value (``quantile``; half of those with the same value count). ``none`` fills in
-missing values and does no more. Sparse features are made dense batch by batch, and give the same numbers.
+Each feature is transformed by f, then standardized with the mean and standard deviation of f(x) on the training data;
+missing values (NaN) are replaced by the mean. f is the identity (``standard``), sign(x)·log(1 + |x|) (``log1p``), or
+the fraction of training documents with a smaller value (``quantile``; equal values count half). ``none`` only imputes
+missing values. Sparse features are converted to dense batch by batch, with the same results.
 
-An epoch is an order of the queries, cut into ranges of neighbors. For a network that sees each document by itself the
-order is drawn evenly and a batch is a number of flat rows: nothing is padded. Attention pads its queries to the longest
-of the batch, so there queries of similar length come together: they are sorted by a length that chance has changed a
-little, cut, and the batches shuffled.
+An epoch is an order of the queries, split into consecutive ranges. For networks that score each document independently,
+the order is uniform and a batch is a number of flat rows without padding. Attention pads its queries to the longest of
+the batch, so queries of similar length are grouped: they are sorted by a randomly perturbed length and split, and the
+batches are shuffled.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Single = npt.NDArray[np.float32]
 
 Transform = Literal["standard", "log1p", "quantile", "none"]
 TRANSFORMS: tuple[Transform, ...] = get_args(Transform)
-_KNOTS = 1001
-_SAMPLE = 1 << 16  # documents that quantiles are taken from, at most
-_CHUNK = 1 << 13
+_MAX_KNOTS = 1001
+_MAX_SAMPLE = 1 << 16  # documents used to estimate quantiles
+_CHUNK = 1 << 13  # rows processed at a time
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """A transform, learned from training data.
+    """A transform, fitted on training data.
 
     Args:
         kind: one of `TRANSFORMS`.
-        center: mean of each mapped feature.
-        spread: its standard deviation; 1 where it does not vary.
-        knots: for ``quantile``, values of each feature at even shares, (knots, features); else (0, features).
+        center: mean of each transformed feature.
+        spread: its standard deviation; 1 for constant features.
+        knots: for ``quantile``, quantiles of each feature at equal steps, (knots, features); else (0, features).
     """
 
     kind: Transform
@@ -54,7 +54,7 @@ class Inputs:
     def from_data(
         cls, kind: Transform, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None
     ) -> Inputs:
-        """Learn the transform; infinite values are refused, by the name of their feature."""
+        """Fit the transform; infinite values are refused, by the name of their feature."""
         d = X.shape[1]
         knots = _knots(X, names, threads) if kind == "quantile" else np.zeros((0, d))
         mapped = cls(kind, np.zeros(d), np.ones(d), knots)
@@ -67,7 +67,7 @@ class Inputs:
         return cls(kind, center, np.where(flat, 1.0, spread), knots)
 
     def rows(self, X: Any, threads: int | None = 1) -> Single:
-        """The rows that the network sees, (documents, features); X is dense or sparse."""
+        """Return the network inputs for dense or sparse X, (documents, features)."""
         out = np.empty(X.shape, dtype=np.float32)
         nothing = np.zeros_like(self.center)
         how = (self.center, self.spread, nothing) if self.kind != "none" else (nothing, nothing + 1.0, self.center)
@@ -80,7 +80,7 @@ class Inputs:
         return out
 
     def _block(self, rows: Any) -> npt.NDArray[Any]:
-        """Some rows as a kernel takes them, quantiles already mapped: f depends on the column there."""
+        """Return rows as the kernel requires; quantiles are transformed here, because they differ by column."""
         block: npt.NDArray[Any] = np.ascontiguousarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
         if block.dtype not in (np.float32, np.float64) or self.kind == "quantile":
             block = block.astype(np.float64)
@@ -92,7 +92,7 @@ class Inputs:
     def _added(
         self, kernel: Callable[..., None], X: Any, out: FloatArray, threads: int | None, *how: FloatArray
     ) -> FloatArray:
-        """What a kernel finds in the columns (a row of `out` each), added up over chunks of rows, in their order."""
+        """Return the column sums of a kernel (one row of `out` each), added over chunks of rows in their order."""
 
         def work(first: int) -> FloatArray:
             sums = np.empty_like(out)
@@ -106,7 +106,9 @@ class Inputs:
 
 
 def _share_below(values: FloatArray, knots: FloatArray) -> FloatArray:
-    """Where a value stands among the knots, from 0 to 1; in the middle of knots that equal it. NaN stays NaN."""
+    """Return the quantile level of each value, from 0 to 1; the middle for values equal to several knots. NaN stays
+    NaN.
+    """
     shares = np.linspace(0.0, 1.0, len(knots))
     rising = np.interp(values, knots, shares)
     falling = 1.0 - np.interp(-values, -knots[::-1], shares)
@@ -114,9 +116,9 @@ def _share_below(values: FloatArray, knots: FloatArray) -> FloatArray:
 
 
 def _knots(X: Any, names: tuple[str, ...] | None, threads: int | None) -> FloatArray:
-    step = -(-X.shape[0] // _SAMPLE)
+    step = -(-X.shape[0] // _MAX_SAMPLE)
     sample = X[::step] if isinstance(X, np.ndarray) else X[::step].tocsc()
-    count = min(_KNOTS, sample.shape[0])
+    count = min(_MAX_KNOTS, sample.shape[0])
 
     def knots(column: int) -> FloatArray:
         present = sample[:, column] if isinstance(sample, np.ndarray) else sample[:, [column]].toarray()[:, 0]
@@ -129,30 +131,30 @@ def _knots(X: Any, names: tuple[str, ...] | None, threads: int | None) -> FloatA
 
 
 _JITTER = 0.1
-"""Lengths change by at most this share before they are sorted: more shuffles better, less pads less."""
+"""Maximum relative perturbation of lengths before sorting: more shuffles better, less pads less."""
 
 
 class EpochPlan(NamedTuple):
     """The queries in the order of an epoch, and its batches."""
 
     order: IntArray
-    """Numbers of the queries."""
+    """Indices of the queries."""
     queries: Queries
-    """The same queries in that order."""
+    """The queries in that order."""
     rows: IntArray
     """Rows of the documents in that order."""
     batches: list[tuple[int, int]]
     """Ranges [first, last) of the ordered queries."""
 
     def documents(self, batch: tuple[int, int]) -> slice:
-        """The documents of a batch, as a part of `rows`."""
+        """Return the documents of a batch, as a slice of `rows`."""
         return slice(int(self.queries.offsets[batch[0]]), int(self.queries.offsets[batch[1]]))
 
 
 def plan_epoch(queries: Queries, budget: int, rng: np.random.Generator, *, alike: bool = False) -> EpochPlan:
-    """Batches of at most `budget` documents in a random order; a query with more is a batch of its own.
+    """Plan batches of at most `budget` documents in random order; a larger query forms its own batch.
 
-    `alike`: bring queries of similar length together; `budget` then counts documents after padding.
+    `alike` groups queries of similar length; `budget` then includes padding.
 
     >>> plan = plan_epoch(Queries([0, 3, 5, 9, 10]), 5, np.random.default_rng(0))
     >>> sorted(plan.rows.tolist()) == list(range(10)), [last - first for first, last in plan.batches]
@@ -171,7 +173,7 @@ def plan_epoch(queries: Queries, budget: int, rng: np.random.Generator, *, alike
 
 
 def plan_prediction(queries: Queries, budget: int) -> EpochPlan:
-    """Batches for prediction by attention: queries by length, so that next to nothing is padded."""
+    """Plan batches for prediction by attention, sorted by query length to minimize padding."""
     order = np.argsort(queries.sizes, kind="stable")
     return _with_rows(queries, order, _padded_blocks(queries.sizes[order], budget))
 
@@ -184,7 +186,7 @@ def _with_rows(queries: Queries, order: IntArray, batches: list[tuple[int, int]]
 
 
 def _padded_blocks(sizes: IntArray, budget: int) -> list[tuple[int, int]]:
-    """Ranges whose number of queries times the longest is at most `budget`."""
+    """Split queries into ranges whose number times the longest length is at most `budget`."""
     blocks, first, longest = [], 0, 0
     for place, size in enumerate(sizes.tolist()):
         longest = max(longest, size)

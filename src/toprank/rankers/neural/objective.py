@@ -1,10 +1,10 @@
-"""What a network is trained for: its outputs become scores, and a loss judges them batch by batch.
+"""Training objective of a network: outputs become scores, and a loss evaluates them batch by batch.
 
-The loss of a batch is (number of batches) · Σ_{q in batch} scale_q · loss_q: its mean over the batches of an epoch is
-the mean over queries that every other ranker minimizes, however the queries fall into batches.
+The loss of a batch is (number of batches) · Σ_{q in batch} scale_q · loss_q. Its mean over the batches of an epoch is
+the mean over queries that every other ranker minimizes, for any division of the queries into batches.
 
-`torch_loss` wraps any loss of ours for PyTorch: the forward pass computes value and gradient together, and the backward
-pass returns the stored gradient. Scores on another device are copied to the CPU, and the gradient is copied back.
+`torch_loss` wraps any loss for PyTorch: the forward pass computes value and gradient together, and the backward pass
+returns the stored gradient. Scores on another device are copied to the CPU, and the gradient is copied back.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from toprank.scorers.networks import expected_gain
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-_BLOCK = 1 << 12  # documents that a thread takes at a time: for fewer, calling it costs more than it does
+_DOCUMENTS_PER_TASK = 1 << 12  # for fewer, the overhead of a thread exceeds its work
 
 
-class NotFinite(DataError):  # noqa: N818 - what it says of a score
-    """A score is infinite or no number."""
+class NotFinite(DataError):  # noqa: N818 - describes a score
+    """A score is infinite or NaN."""
 
 
 class _LossFunction(torch.autograd.Function):
@@ -44,7 +44,7 @@ class _LossFunction(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, bound: BoundLoss, first: int, last: int, threads: int | None) -> Tensor:
         values = np.ascontiguousarray(scores.detach().cpu().double().numpy())
         if not np.isfinite(values).all():
-            raise NotFinite("A score is not finite; no loss can judge it.")
+            raise NotFinite("A score is not finite, so the loss is undefined.")
         whole = bound.slice(first, last)
         grad, losses = np.zeros_like(values), np.empty(whole.n_queries)
 
@@ -53,7 +53,7 @@ class _LossFunction(torch.autograd.Function):
             rows = slice(*whole.offsets[list(ends)])
             losses[slice(*ends)] = bound.evaluate_block(block, values[rows], grad[rows], Requested())[0]
 
-        each_block(work, blocks_of(whole.offsets, _BLOCK), threads)
+        each_block(work, blocks_of(whole.offsets, _DOCUMENTS_PER_TASK), threads)
         ctx.save_for_backward(torch.from_numpy(grad).to(scores.dtype).to(scores.device))
         return scores.new_tensor(float(np.sum(losses * whole.scale)))
 
@@ -67,7 +67,7 @@ class _LossFunction(torch.autograd.Function):
 def torch_loss(
     bound: BoundLoss, first: int = 0, last: int | None = None, *, threads: int | None = None
 ) -> Callable[[Tensor], Tensor]:
-    """The part of a bound loss's value that the queries first … last − 1 contribute, as a function of their scores.
+    """Return the value of a bound loss for queries first … last − 1 as a differentiable function of their scores.
 
     >>> from toprank import Queries, losses
     >>> value = torch_loss(losses.ListNet().on([1, 0], Queries([0, 2])))
@@ -81,7 +81,9 @@ def torch_loss(
     def value(scores: Tensor) -> Tensor:
         expected = int(bound.queries.offsets[end] - bound.queries.offsets[first])
         if len(scores) != expected:
-            raise DataError(f"There are {len(scores)} scores for {expected} documents; there must be one for each.")
+            raise DataError(
+                f"There must be one score per document, but there are {len(scores)} scores for {expected} documents."
+            )
         result: Tensor = _LossFunction.apply(scores, bound, first, end, threads)  # type: ignore[no-untyped-call]
         return result
 
@@ -93,16 +95,16 @@ BatchLoss = Callable[[int, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class NetworkObjective:
-    """A loss on training data, as the training loop asks for it."""
+    """A loss on training data, as used by the training loop."""
 
     loss: Loss
     data: RankingData
     gains: FloatArray
-    """G of each grade where the network has an output for each; else empty."""
+    """G of each grade if the network has an output for each; else empty."""
     start: FloatArray | None
-    """What the biases of the outputs start from; None: from chance."""
+    """Initial biases of the outputs; None for random ones."""
     gpu_loss: Any
-    """The loss as kernels of the GPU; None: the bridge to the reference."""
+    """The loss as GPU kernels; None for the CPU implementation."""
     device: torch.device
     threads: int | None
 
@@ -110,7 +112,7 @@ class NetworkObjective:
     def from_ranker(
         cls, ranker: NeuralRanker, data: RankingData, device: torch.device, threads: int | None
     ) -> NetworkObjective:
-        """Look at the loss, the outputs and the labels; refuse what does not go together."""
+        """Build the objective from loss, outputs and labels; refuse invalid combinations."""
         before = ranker.init_model
         gains_before = None if before is None else before.gains_
         loss, gains = loss_and_gains(
@@ -126,16 +128,16 @@ class NetworkObjective:
 
     @property
     def n_outputs(self) -> int:
-        """Outputs of the network."""
+        """Number of outputs of the network."""
         return max(len(self.gains), 1)
 
     @property
     def blind_to_shifts(self) -> bool:
-        """Whether a constant added to the output changes nothing."""
+        """True if adding a constant to the output has no effect."""
         return self.loss.traits.shift_invariant and not len(self.gains)
 
     def judged(self, outputs: Tensor) -> Tensor:
-        """What the loss judges: scores, or the outputs of all grades where it is a likelihood."""
+        """Return the input of the loss: scores, or for likelihoods the outputs of all grades."""
         if not len(self.gains):
             return outputs[:, 0]
         if self.loss.traits.space == "class":
@@ -143,14 +145,16 @@ class NetworkObjective:
         return expected_gain(outputs, torch.as_tensor(self.gains).to(outputs))
 
     def resampled(self, seed: int, number: int) -> NetworkObjective:
-        """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
+        """Return the objective for an epoch; the seeds and the epoch number determine the draws of stochastic
+        losses.
+        """
         loss = reseeded(self.loss, (seed, number))
         if loss is self.loss:
             return self
         return replace(self, loss=loss, gpu_loss=None if self.gpu_loss is None else _gpu_loss(True, loss, self.device))
 
     def epoch(self, plan: EpochPlan) -> BatchLoss:
-        """The loss of each batch of an epoch, as a function of the batch's number and the network's outputs."""
+        """Return the loss of a batch in an epoch as a function of the batch number and the network's outputs."""
         if self.gpu_loss is not None:
             return self._gpu_epoch(plan)
         data, count = self.data, len(plan.batches)
@@ -189,7 +193,7 @@ class NetworkObjective:
 
     @cached_property
     def prepared(self) -> Any:
-        """The loss for GPUs on the labels of all data, on the device."""
+        """The GPU loss on the labels of all data, on the device."""
         from toprank.losses.triton import Frame
 
         offsets = torch.from_numpy(self.data.queries.offsets.copy())
@@ -198,7 +202,7 @@ class NetworkObjective:
 
     @cached_property
     def query_scale(self) -> Tensor:
-        """(queries,) the share of each query in the mean, on the device."""
+        """The weight of each query in the mean, (queries,), on the device."""
         weights, count = self._on_device(self.data.query_weights), len(self.data.queries)
         return torch.full((count,), 1.0 / count, device=self.device) if weights is None else weights / weights.sum()
 
@@ -207,19 +211,19 @@ class NetworkObjective:
 
 
 def _gpu_loss(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) -> Any:
-    """The loss as kernels of the GPU, where it has them and Triton works; ``auto`` leaves them to NVIDIA's GPUs."""
+    """Return the GPU kernels of the loss, if they and Triton are available; ``auto`` uses them only on NVIDIA GPUs."""
     if wanted is False or (wanted == "auto" and device.type != "cuda"):
         return None
     from toprank.losses.triton import available, gpu_loss
 
     kernels = gpu_loss(loss)
     if wanted is True and kernels is None:
-        raise DataError(f"{loss!r} has no version for GPUs; use gpu_loss='auto', which then takes the bridge.")
+        raise DataError(f"{loss!r} has no GPU implementation; use gpu_loss='auto', which falls back to the CPU.")
     if not available(device):
         refuse_if(
             wanted is True,
-            f"gpu_loss=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use gpu_loss='auto', "
-            "which takes the bridge where they are not.",
+            f"gpu_loss=True needs an NVIDIA GPU and Triton, but the device is '{device}'; use gpu_loss='auto', "
+            "which falls back to the CPU.",
         )
         return None
     return kernels

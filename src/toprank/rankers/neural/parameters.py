@@ -1,4 +1,4 @@
-"""What a `NeuralRanker` is asked for, checked before anything is trained or put together."""
+"""Validation of the parameters of a `NeuralRanker` before it is trained or restored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toprank.scorers.networks import ACTIVATIONS, Architecture
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-_MOST_LAYERS = 64
+_MAX_LAYERS = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
     "network": ("mlp", "attention"),
     "activation": tuple(ACTIVATIONS),
@@ -27,11 +27,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("cosine", "constant"),
 }
 _FORM = ("network", "hidden", "activation", "norm", "width", "n_heads", "n_layers", "outputs", "input_transform")
-"""Parameters that decide which weights there are, and what they are fed."""
+"""Parameters that determine the weights and their inputs."""
 
 
 def check_combination(ranker: NeuralRanker) -> None:
-    """Refuse what means nothing, or does not go together; `ranker` is the draft that is trained."""
+    """Refuse invalid parameters and combinations; `ranker` is the draft that is trained."""
     check_form(ranker)
     check_callbacks(ranker.callbacks, "an Epoch")
     parse(ranker.metric)
@@ -40,7 +40,7 @@ def check_combination(ranker: NeuralRanker) -> None:
 
 
 def check_form(ranker: NeuralRanker) -> None:
-    """Refuse names and numbers that mean nothing, where nothing is trained."""
+    """Refuse invalid names and numbers, also without training."""
     for name, known in _CHOICES.items():
         value = getattr(ranker, name)
         if not isinstance(value, str) or value not in known:
@@ -53,7 +53,7 @@ def check_form(ranker: NeuralRanker) -> None:
 
 
 def architecture(ranker: NeuralRanker, n_inputs: int, n_outputs: int) -> Architecture:
-    """The shape of the network that a ranker's parameters ask for, in plain numbers."""
+    """Return the architecture of the network that a ranker's parameters describe."""
     return Architecture(
         network=ranker.network,
         n_inputs=n_inputs,
@@ -69,22 +69,22 @@ def architecture(ranker: NeuralRanker, n_inputs: int, n_outputs: int) -> Archite
 
 
 def _check_sizes(ranker: NeuralRanker) -> None:
-    """Refuse sizes that make no network."""
+    """Refuse invalid layer sizes."""
     hidden: Any = ranker.hidden
     plain = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
     refuse_if(
-        not plain or not all(is_whole(size, 1, 2**31) for size in hidden) or len(hidden) > _MOST_LAYERS,
-        f"hidden must be a list of at most {_MOST_LAYERS} sizes of layers, such as (128, 64), not {hidden!r}.",
+        not plain or not all(is_whole(size, 1, 2**31) for size in hidden) or len(hidden) > _MAX_LAYERS,
+        f"hidden must be a list of at most {_MAX_LAYERS} layer sizes, such as (128, 64), not {hidden!r}.",
     )
-    refuse_if(ranker.n_layers > _MOST_LAYERS, f"n_layers must be at most {_MOST_LAYERS}, not {ranker.n_layers}.")
+    refuse_if(ranker.n_layers > _MAX_LAYERS, f"n_layers must be at most {_MAX_LAYERS}, not {ranker.n_layers}.")
     refuse_if(
         ranker.width % ranker.n_heads,
-        f"width={ranker.width} cannot be shared by n_heads={ranker.n_heads}; it must be a multiple of them.",
+        f"width={ranker.width} must be a multiple of n_heads={ranker.n_heads}.",
     )
 
 
 def _check_init_model(ranker: NeuralRanker) -> None:
-    """Refuse a network of another form to go on from."""
+    """Refuse to continue training a network of another architecture."""
     before = ranker.init_model
     if before is None:
         return
@@ -92,4 +92,4 @@ def _check_init_model(ranker: NeuralRanker) -> None:
         mine, theirs = (getattr(network, name) for network in (ranker, before.as_fitted))
         if name == "hidden":
             mine, theirs = tuple(mine), tuple(theirs)
-        refuse_if(mine != theirs, f"init_model has {name}={theirs!r}, so it cannot go on with {mine!r}.")
+        refuse_if(mine != theirs, f"init_model has {name}={theirs!r}, so training cannot continue with {mine!r}.")

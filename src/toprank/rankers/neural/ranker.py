@@ -1,5 +1,7 @@
-"""`NeuralRanker`: networks under any loss. RankNet = a network under logistic pairs; LambdaRank and LambdaLoss networks
-under theirs; with attention, a document's score depends on the other documents of its query.
+"""`NeuralRanker`: neural networks under any loss.
+
+RankNet is a network under logistic pairs; LambdaRank and LambdaLoss networks use their own losses. With attention, the
+score of a document depends on the other documents of its query.
 """
 
 from __future__ import annotations
@@ -39,60 +41,59 @@ _INPUTS = {"center": Numbers("features"), "spread": Numbers("features"), "knots"
 class NeuralRanker(GradeProbabilities):
     """A neural network (PyTorch, the extra ``toprank[neural]``) trained under any loss of `toprank.losses`.
 
-    The objective is the mean over queries of the loss, met in mini-batches of whole queries by AdamW.
+    The objective is the mean loss over queries, minimized by AdamW in mini-batches of whole queries.
 
     Args:
         loss: a loss or its name.
-        network: ``mlp``: each document by itself. ``attention``: the documents of a query see each other; their order
-            does not matter.
+        network: ``mlp`` scores each document independently; ``attention`` relates the documents of a query, whose order
+            has no effect.
         hidden: sizes of the hidden layers of an MLP; an empty list makes a linear function.
         activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
-        norm: what follows each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalizes the
-            inputs. (Attention has its own layer norms.)
-        dropout: share of the activations left out in training, drawn by seed.
-        width: how many numbers represent a document inside an attention network.
-        n_heads: heads of each attention; they share the width.
-        n_layers: blocks of attention.
-        outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
+        norm: normalization after each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalizes
+            the inputs. (Attention has its own layer norms.)
+        dropout: fraction of activations dropped in training.
+        width: size of the document representation in an attention network.
+        n_heads: number of attention heads, which share the width.
+        n_layers: number of attention blocks.
+        outputs: ``score`` for one output per document. ``grades`` for one per grade: P = softmax, and the score is the
             expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial``.
-        gain: G of ``outputs="grades"``: a name or a table.
-        input_transform: what is done to the features first: ``standard`` (mean 0, spread 1), ``log1p``
-            (sign(x)·log(1 + |x|), then standard), ``quantile`` (share of the training documents below, then standard)
-            or ``none``. Missing features (NaN) take the mean.
-        epochs: most passes over the training data.
-        batch_documents: most documents of a mini-batch, padding included; a query with more is a batch of its own.
-            Queries fall into new batches in every epoch, drawn by seed.
-        learning_rate: AdamW's.
-        schedule: ``cosine``: the rate falls to 0 until the last of the `epochs`. ``constant``: it stays.
-        weight_decay: AdamW's, on matrices of weights; biases are free.
-        max_grad_norm: the longest gradient of a step; a longer one is shortened to it. None for any length.
+        gain: G for ``outputs="grades"``, a name or a table.
+        input_transform: transform of the features: ``standard`` (mean 0, standard deviation 1), ``log1p``
+            (sign(x)·log(1 + |x|), then standard), ``quantile`` (fraction of training documents below, then standard) or
+            ``none``. Missing features (NaN) become the mean.
+        epochs: maximum number of passes over the training data.
+        batch_documents: maximum number of documents in a mini-batch, including padding; a larger query is a batch of
+            its own. Queries are assigned to new batches in every epoch.
+        learning_rate: learning rate of AdamW.
+        schedule: ``cosine`` lowers the learning rate to 0 over all `epochs`; ``constant`` does not change it.
+        weight_decay: weight decay of AdamW for weight matrices; biases have none.
+        max_grad_norm: maximum norm of the gradient of a step; longer gradients are scaled down. None for no limit.
         metric: the metric of the history and of validation.
-        convention: the rules of that metric.
-        early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
-            None to make all epochs and keep the last.
-        eval_train: also judge the training data after each epoch.
-        gpu_loss: ``auto``: on NVIDIA's GPUs the loss is computed there, by kernels in Triton, where it has them;
-            elsewhere by our kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False:
-            always the one or the other.
-        device: ``auto`` (CUDA where there is any, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
-        init_model: a fitted `NeuralRanker` of the same form to go on from: its weights and transform, with a new
-            optimizer.
+        convention: the convention of that metric.
+        early_stopping: with `valid` data, stop after this many epochs without a better metric, and keep the best epoch.
+            None to run all epochs and keep the last.
+        eval_train: whether to compute the metric on the training data after each epoch. Default False.
+        gpu_loss: ``auto`` computes the loss on NVIDIA GPUs with Triton kernels if the loss has them, and elsewhere with
+            our CPU kernels, which are faster there and also serve Apple GPUs. True or False forces one or the other.
+        device: ``auto`` (CUDA if available, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
+        init_model: a fitted `NeuralRanker` of the same architecture to continue from, with its weights and transform
+            and a new optimizer.
         callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
-        seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
-            global generator is neither used nor changed.
+        seed: seed of all random numbers. On a CPU the same data, seed and number of threads give the same model;
+            PyTorch's global generator is neither used nor changed.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; None for as many as have enough to do, up to 8.
-        verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
-            that is updated in a notebook, every ten seconds elsewhere.
+        threads: number of threads; None for as many as the work justifies, up to 8.
+        verbose: whether to write the metric and the time left to standard error: about once a second on a terminal, in
+            one line that is updated in a notebook, every ten seconds elsewhere.
 
     An interrupt from the keyboard ends the training with a warning; the best epoch so far is kept (without `valid`, the
-    last whole one). If the loss ceases to be finite, the best epoch by validation data is kept likewise; without one,
-    training fails with an error.
+    last complete one). If the loss ceases to be finite, the best epoch on validation data is kept; without validation
+    data, training fails with an error.
 
     After fitting: `network_` (PyTorch's module, for prediction), `inputs_` (the transform), `best_epoch_`, `history_`
-    (epoch, loss, train, valid), `stopped_` (why, in words).
+    (epoch, loss, train, valid), `stopped_` (the reason, in words).
 
     Cost: that of the network for each document, without padding, and of the loss. Source: Burges et al. 2005 (RankNet);
     Burges, Ragno & Le 2006 (LambdaRank); Pobrotyn et al. 2020, Pang et al. 2020 (self-attention).
@@ -112,9 +113,11 @@ class NeuralRanker(GradeProbabilities):
         **GradeProbabilities.saved_values,
     }
 
-    rounds: ClassVar[Rounds | None] = Rounds("epochs", "best_epoch_", nested=False)  # the rate falls until the last
-    propagates_infinity: ClassVar[bool] = False  # as quantiles hide it
-    needs_exclusive_training: ClassVar[bool] = True  # PyTorch has one setting for the number of threads, and one device
+    rounds: ClassVar[Rounds | None] = Rounds(
+        "epochs", "best_epoch_", nested=False
+    )  # the learning rate depends on the total number
+    propagates_infinity: ClassVar[bool] = False  # quantiles hide infinite values
+    needs_exclusive_training: ClassVar[bool] = True  # PyTorch has one global number of threads, and one device
     family: ClassVar[str | None] = "networks"
     packages: ClassVar[tuple[str, ...]] = ("torch",)
 
@@ -149,7 +152,7 @@ class NeuralRanker(GradeProbabilities):
     target_encoding: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
-    _worker_group: Any = field(init=False)  # those who train with it, where a group does
+    _worker_group: Any = field(init=False)  # the group of processes in distributed training
 
     @override
     def search_space(self) -> dict[str, Any]:
@@ -167,7 +170,7 @@ class NeuralRanker(GradeProbabilities):
 
     @override
     def check_parameters(self) -> None:
-        # Here and not beside the other checks, which know the networks: a space is read without PyTorch.
+        # Not with the other checks, which import PyTorch: search spaces are read without it.
         whole = {"n_heads": 1, "n_layers": 1, "width": 1, "epochs": 1, "batch_documents": 1, "seed": 0}
         for name, least in whole.items():
             check_whole(name, getattr(self, name), least, below=2**31)
@@ -199,8 +202,8 @@ class NeuralRanker(GradeProbabilities):
             self.keep_value(trained.valid, judge.name, judge.convention.name)
         if self._reads_labels and (data.labels == data.labels[0]).all():
             self.warn_constant(
-                f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "
-                "the scores mean nothing."
+                f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so the scores are "
+                "meaningless."
             )
         if watch.unfinished:
             self.warn_unconverged(f"NeuralRanker: {watch.stopped} The model of epoch {trained.epochs} is kept.")
@@ -208,18 +211,20 @@ class NeuralRanker(GradeProbabilities):
     # ---- prediction ----
 
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
-        """Scores, one for each document, higher is better.
+        """Return one score for each document; higher is better.
 
         Args:
             X: a `RankingData`, or features.
-            qid: the query of each row, where X are features and the network is ``attention``; rows of a query need not
-                be neighbors. May be left out (all rows are one query) only where it was fitted on one query, so that a
-                forgotten `qid` is no other meaning. An MLP does not ask.
+            qid: the query of each row, if X are features and the network is ``attention``; rows of a query need not be
+                adjacent. It may be omitted (all rows are one query) only if the ranker was fitted on one query, so that
+                a forgotten `qid` is an error. Ignored by an MLP.
         """
         outputs = self._outputs(X, qid)
         if not len(self.gains_):
             return by_row(X, finite(outputs[:, 0]))
-        gains = self._calibrated(grade_probabilities(outputs)) * self.gains_  # a matrix product may round by the place
+        gains = (
+            self._calibrated(grade_probabilities(outputs)) * self.gains_
+        )  # a matrix product may round differently by row
         return by_row(X, finite(gains.sum(axis=1)))
 
     def _scores(self, X: Any) -> FloatArray:
@@ -229,8 +234,8 @@ class NeuralRanker(GradeProbabilities):
     def _formula(self) -> Part:
         refuse_if(
             self.network_.shape.network != "mlp",
-            "An attention network scores a document by the other documents of its query, and no format here is "
-            "given whole queries. Train network='mlp', or serve the model itself.",
+            "An attention network scores a document by the other documents of its query, which no export format "
+            "supports. Train network='mlp', or serve the model itself.",
         )
         inputs = self.inputs_
         mean, nothing, plain = inputs.center, np.zeros_like(inputs.center), inputs.kind == "none"
@@ -263,34 +268,34 @@ class NeuralRanker(GradeProbabilities):
         return scattered
 
     def _grouped(self, X: Any, qid: npt.ArrayLike | None, n: int) -> tuple[Any, Queries]:
-        """Return the order that brings rows of a query together, and the queries, if the network looks at them."""
+        """Return the order that groups rows by query, and the queries, if the network uses them."""
         if self.network_.shape.network != "attention":
             return None, Queries([0, n])
         if isinstance(X, RankingData):
-            refuse_if(qid is not None, "The data know their queries already; leave qid out.")
+            refuse_if(qid is not None, "The data contain their queries; omit qid.")
             return None, X.queries
         if qid is None and self._needs_qid:
             raise DataError(
-                "An attention network looks at the other documents of the query, and was fitted on several, but "
-                "here are features without qid. Give predict the qid of each row, or a RankingData, which without qid "
-                "is one query."
+                "An attention network uses the other documents of the query and was fitted on several queries, but the "
+                "features have no qid. Pass the qid of each row, or a RankingData (without qid, all rows are one "
+                "query)."
             )
         order, queries, _ = group_rows(qid, None, None, n, regroup=True)
         return order, queries
 
     @property
     def uses_query_context(self) -> bool:
-        """An attention network does."""
+        """True if the network is ``attention``."""
         return bool(self.network_.shape.network == "attention")
 
     @property
     def _needs_qid(self) -> bool:
-        """Whether features alone do not say what the scores are: the network asks for the queries, and knew several."""
+        """True if features need a qid: the network uses query context and was fitted on several queries."""
         return self.uses_query_context and self.training_.get("queries", 1) > 1
 
     @available_if(has_grades)
     def predict_proba(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
-        """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
+        """Return P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         return by_row(X, self._calibrated(grade_probabilities(self._outputs(X, qid))))
 
     def _own_probabilities(self, X: Any) -> FloatArray:
@@ -299,7 +304,7 @@ class NeuralRanker(GradeProbabilities):
     # ---- files ----
 
     def state(self) -> State:
-        """See `Ranker.state`. What served the training alone (callbacks, init_model, a GPU) is no part of the model."""
+        """See `Ranker.state`. Training options (callbacks, init_model, a GPU) are not part of the model."""
         state = super().state()
         weights = {name.replace(".", "_"): value.numpy() for name, value in self.network_.state_dict().items()}
         arrays = {

@@ -1,10 +1,10 @@
-"""Steps of a training whose data lie on the device: the host only says how often.
+"""Training steps with all data on the device, without transfers from the host.
 
-Taken one by one, a step is a hundred small operations, and telling a GPU about them takes ten times as long as they do.
-So everything a step needs is on the device: the rows, what the loss reads off the labels, the order of the epoch, the
-learning rates, and the number of the step itself. Then all steps are the same operations on tensors of the same shapes
-(a batch with fewer documents or queries than the largest has some to spare), which are recorded once, as a CUDA graph,
-and replayed. Without CUDA the same steps are taken one by one, which is how tests see them.
+A step consists of about a hundred small operations, and launching them one by one takes ten times as long as running
+them. Therefore everything that a step needs is on the device: the rows, the label terms of the loss, the order of the
+epoch, the learning rates, and the step number. All steps are then the same operations on tensors of the same shapes
+(batches with fewer documents or queries than the largest are padded), which are recorded once as a CUDA graph and
+replayed. Without CUDA the same steps run one by one, for tests.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from toprank.compute import FloatArray, IntArray, blocks_of, offsets_of
 from toprank.losses.triton import BatchPart
 from toprank.rankers.neural.objective import NetworkObjective
 
-_BEFORE_RECORDING = 3  # steps in which kernels are built and workspaces allotted
-_SPARE_QUERIES = 32  # queries that a recorded step has room for come in such numbers: most epochs then fit the first
+_N_WARMUP_STEPS = 3  # before recording, for compiling kernels and allocating workspaces
+_QUERY_MULTIPLE = 32  # capacities of recorded steps are rounded up to this multiple, to avoid new recordings
 
 
 class ResidentSteps:
-    """The steps of a training on one device.
+    """The training steps on one device.
 
     Args:
-        objective: the loss on the training data; it must have a version for GPUs.
-        rows: (documents, features) as the network sees them, on the device.
-        network: takes rows one by one.
-        optimizer: on a GPU its learning rates are tensors.
-        rng: where dropout draws from.
-        budget: documents of a batch.
-        max_grad_norm: largest norm of the gradient; None: any.
+        objective: the loss on the training data; it must have a GPU implementation.
+        rows: network inputs, (documents, features), on the device.
+        network: a network that scores each row independently.
+        optimizer: on a GPU, its learning rates are tensors.
+        rng: generator for dropout.
+        budget: number of documents per batch.
+        max_grad_norm: maximum norm of the gradient; None for no limit.
     """
 
     def __init__(
@@ -66,21 +66,23 @@ class ResidentSteps:
         self._slots = torch.zeros(0, dtype=torch.int64, device=device)
         self._graph: Any = None
         self._stream: Any = None
-        if device.type == "cuda":  # where steps are replayed as a CUDA graph
+        if device.type == "cuda":  # to replay steps as a CUDA graph
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._taken = 0
 
     def batches(self, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """An order of the queries, and the first query of each batch in it, with their number at the end."""
+        """Return an order of the queries, and the index of the first query of each batch, with their number at the
+        end.
+        """
         order = rng.permutation(len(self._queries))
         offsets = offsets_of(self._queries.sizes[order])
         return order, np.array([first for first, _ in blocks_of(offsets, self._budget)] + [len(order)])
 
     def epoch(self, objective: NetworkObjective, order: IntArray, firsts: IntArray, rates: FloatArray) -> float:
-        """Take the steps of an epoch, with these learning rates; the mean loss of the batches."""
+        """Run the steps of an epoch with these learning rates; return the mean loss of the batches."""
         count = len(firsts) - 1
         self._plan(order, firsts, rates)
-        if objective is not self._objective:  # a loss that draws has drawn anew
+        if objective is not self._objective:  # a stochastic loss has new draws
             for kept, drawn in zip(self._prepared.columns, objective.prepared.columns, strict=True):
                 if kept is not None:
                     kept.copy_(drawn)
@@ -96,7 +98,9 @@ class ResidentSteps:
         return float(self._total) / count
 
     def _plan(self, order: IntArray, firsts: IntArray, rates: FloatArray) -> None:
-        """Bring the order of the epoch to the device: numbers of queries travel, rows are worked out there."""
+        """Copy the order of the epoch to the device; only query indices are transferred, and rows are computed
+        there.
+        """
         device, n = self._rows.device, self._queries.n_documents
         chosen = torch.from_numpy(order).to(device)
         sizes = self._query_sizes.index_select(0, chosen)
@@ -110,13 +114,13 @@ class ResidentSteps:
         self._total.zero_()
         most = int(np.diff(firsts).max())
         if most >= len(self._slots):
-            room = min(-(-most // _SPARE_QUERIES) * _SPARE_QUERIES, len(self._scale))
+            room = min(-(-most // _QUERY_MULTIPLE) * _QUERY_MULTIPLE, len(self._scale))
             self._slots = torch.arange(room + 1, device=device)
             self._graph, self._taken = None, 0
 
     def _replay(self) -> None:
-        """Take a step: the first ones by themselves, then by what was recorded."""
-        if self._graph is None and self._taken < _BEFORE_RECORDING:
+        """Run a step: the first ones directly, later ones by the recorded graph."""
+        if self._graph is None and self._taken < _N_WARMUP_STEPS:
             self._take_step()
             self._taken += 1
             return
@@ -147,7 +151,7 @@ class ResidentSteps:
         self._step += 1
 
     def _batch(self) -> tuple[Tensor, BatchPart]:
-        """The rows of the batch whose turn it is, and its queries."""
+        """Return the rows of the current batch, and its queries."""
         first, last = self._firsts.index_select(0, self._step), self._firsts.index_select(0, self._step + 1)
         start, slots = self._offsets.index_select(0, first), first + self._slots
         offsets = self._offsets.index_select(0, torch.minimum(slots, last)) - start

@@ -1,6 +1,6 @@
-"""A network that scores: on which device, with how many threads and bounded memory, and from a model file.
+"""Scoring with a network: devices, threads, memory limits, and networks restored from model files.
 
-The parameters of a file say which arrays there must be; nothing else is believed.
+The parameters in a file determine which arrays must exist; everything else is validated.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
-_MOST_THREADS = 8  # batches of a few thousand rows keep no more busy
-_PRODUCTS = 1 << 30  # of weights and documents, that occupy a thread in one pass over the data
+_MAX_THREADS = 8  # batches of a few thousand rows do not benefit from more
+_PRODUCTS_PER_THREAD = 1 << 30  # weights times documents that justify a thread
 _lock = threading.Lock()
 _users = 0
 _before = 1
@@ -37,9 +37,9 @@ _own = threading.local()
 
 
 def chosen_device(name: str, place: int | None = None) -> torch.device:
-    """``auto`` takes CUDA where it is there, else the CPU; a device asked for by name must be there.
+    """Return the device: ``auto`` is CUDA if available, else the CPU; a device requested by name must exist.
 
-    Processes that train together have a `place` each on their machine; GPUs that are not asked for by number go round.
+    Processes that train together have a `place` each on their machine, which assigns GPUs unless their number is given.
     """
     kind, _, number = str(name).partition(":")
     if kind not in _DEVICES or (number and (kind != "cuda" or not number.isdecimal())):
@@ -50,36 +50,36 @@ def chosen_device(name: str, place: int | None = None) -> torch.device:
     if kind == "auto":
         return torch.device("cuda" if count else "cpu")
     if kind == "cuda" and int(number or 0) >= count:
-        there = "PyTorch finds none" if count == 0 else f"PyTorch finds {count}"
+        there = "PyTorch found none" if count == 0 else f"PyTorch found {count}"
         raise DataError(
-            f"device='{name}' needs an NVIDIA GPU, but {there} here. Use device='cpu', or 'auto' to take what is there."
+            f"device='{name}' needs an NVIDIA GPU, but {there}. Use device='cpu', or 'auto' for any available device."
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise DataError(
-            "device='mps' needs an Apple GPU, but PyTorch finds none here. Use device='cpu', or 'auto' to take what is "
-            "there."
+            "device='mps' needs an Apple GPU, but PyTorch found none. Use device='cpu', or 'auto' for any available "
+            "device."
         )
     return torch.device(str(name))
 
 
 def threads_for(threads: int | None, documents: int, network: nn.Module) -> int:
-    """As many as were asked for; else as many as have enough to do: threads of little work mostly wait for each other.
+    """Return the requested number of threads, or as many as the work justifies.
 
-    They wait busily, and where the machine is busy besides that makes training ten times slower.
+    Idle threads wait actively, which can make training ten times slower on a busy machine.
     """
     if threads is not None:
         return available_threads(threads)
     products = documents * sum(weight.numel() for weight in network.parameters())
-    return min(available_threads(), _MOST_THREADS, 1 + products // _PRODUCTS)
+    return min(available_threads(), _MAX_THREADS, 1 + products // _PRODUCTS_PER_THREAD)
 
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[int]:
-    """PyTorch on so many threads, and afterwards on as many as before.
+    """Set PyTorch's number of threads, and restore it afterwards.
 
-    PyTorch keeps the number for each thread of Python, and one for threads that are yet to come. Several trainings may
-    run at a time: whoever leaves restores what was set before the first came. A use within another one of the same
-    thread (a callback that predicts) restores what the outer one had set.
+    PyTorch stores the number for each Python thread, and one for future threads. Several trainings may run at the same
+    time: each restores the number from before the first. A nested use in the same thread (a callback that predicts)
+    restores the number of the outer use.
     """
     global _users, _before
     inside = getattr(_own, "inside", False)
@@ -101,15 +101,15 @@ def torch_threads(threads: int) -> Iterator[int]:
             torch.set_num_threads(outer if inside else _before)
 
 
-_CHUNK = 1 << 13  # documents that go through the network at a time
-_CHUNK_ON_GPU = 1 << 17  # there, where a small step costs as much as a large one
-_SHARE = 0.5  # of a GPU's free memory that the features may take
+_CHUNK = 1 << 13  # documents scored at a time
+_CHUNK_ON_GPU = 1 << 17  # documents scored at a time on GPUs, where small steps are as slow as large ones
+_MAX_MEMORY_SHARE = 0.5  # of a GPU's free memory for the features
 
 
 class NetworkRows:
-    """Features as the network sees them: prepared once, or batch by batch where they are sparse or lie on a disk.
+    """Network inputs, computed once, or batch by batch for sparse and memory-mapped features.
 
-    `keep`: prepare all of them now, where X lies in memory.
+    `keep` computes all of them now, if X is in memory.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class NetworkRows:
                 self.whole = self.whole.to(device)
 
     def take(self, rows: slice | IntArray) -> Tensor:
-        """Some of the rows, in single precision."""
+        """Return some of the rows, in single precision."""
         if self.whole is None:
             return torch.from_numpy(self.inputs.rows(self.X[rows], self.threads)).to(self.device)
         if isinstance(rows, slice):
@@ -133,20 +133,20 @@ class NetworkRows:
 
 
 def _fits(whole: Tensor, device: torch.device) -> bool:
-    return device.type != "cuda" or whole.nbytes < _SHARE * torch.cuda.mem_get_info(device)[0]
+    return device.type != "cuda" or whole.nbytes < _MAX_MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def prediction_network(network: nn.Module, device: torch.device) -> nn.Module:
-    """A copy for prediction: in double precision on a CPU, so that batches leave no trace in scores; else in single."""
+    """Return a copy for prediction: on a CPU in double precision, so batches do not affect scores; else in single."""
     copy = deepcopy(network).to(device, torch.float64 if device.type == "cpu" else torch.float32)
     return copy.eval().requires_grad_(False)
 
 
 def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins: bool = False) -> FloatArray:
-    """(documents, outputs) of a `prediction_network`; attention sees the documents of each query together.
+    """Return the outputs of a `prediction_network`, (documents, outputs); attention relates the documents of a query.
 
-    `twins`: documents of a query with equal rows get equal outputs. Left to itself a product of matrices rounds last
-    bits by the place of a row, so that twins would be ranked by that.
+    `twins` gives documents of a query with equal rows equal outputs. Matrix products round differently by the position
+    of a row, which would otherwise order them.
     """
     parameter = next(network.parameters())
     result: FloatArray | None = None
@@ -173,14 +173,14 @@ def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins
 
 
 def _keys(rows: Tensor) -> npt.NDArray[np.int64]:
-    """A number for each row that is the same for equal rows, and hardly ever for others."""
+    """Return a hash for each row; equal rows have equal hashes."""
     factors = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, rows.shape[1]) | 1
-    bits = (rows + 0.0).view(torch.int32).to(torch.int64)  # 0 and -0 are equal, but not in bits
+    bits = (rows + 0.0).view(torch.int32).to(torch.int64)  # 0 and -0 are equal but differ in bits
     return (bits * torch.from_numpy(factors).to(rows.device)).sum(dim=1).cpu().numpy()
 
 
 def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: NetworkRows, queries: Queries) -> None:
-    """Give documents whose rows equal those of an earlier one of their query the outputs of the first of these."""
+    """Copy outputs of the first of equal rows in a query to the others."""
     candidates = _repeated(keys)
     of_query = queries.document_query[candidates]
     order = candidates[np.lexsort((keys[candidates], of_query))]
@@ -190,7 +190,7 @@ def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: Networ
         return
     places = np.arange(len(order))
     places[1:][again] = 0
-    leaders = order[np.maximum.accumulate(places)]  # sorting is stable: the first of those with one key
+    leaders = order[np.maximum.accumulate(places)]  # sorting is stable, so this is the first row with the key
     twins, leaders = order[1:][again], leaders[1:][again]
     for start in range(0, len(twins), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -199,7 +199,9 @@ def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: Networ
 
 
 def _repeated(keys: npt.NDArray[np.int64]) -> IntArray:
-    """Places of the numbers that occur more than once, rising: few, and numbers alone sort much faster than places.
+    """Return the indices of values that occur more than once, in ascending order.
+
+    Few do, and sorting values is much faster than sorting indices.
 
     >>> _repeated(np.array([5, 3, 5, 4, 3, 5])).tolist()
     [0, 1, 2, 4, 5]
@@ -213,30 +215,30 @@ def _repeated(keys: npt.NDArray[np.int64]) -> IntArray:
 
 
 def scores_of(outputs: FloatArray, gains: FloatArray) -> FloatArray:
-    """The scores that rank the documents: the output itself, or the expected gain of the grades."""
+    """Return the ranking scores: the output itself, or the expected gain of the grades."""
     if not len(gains):
         return outputs[:, 0]
     return expected_gains(grade_probabilities(outputs), gains)
 
 
 def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]], other_arrays: Set[str]) -> nn.Module:
-    """The network of a ranker's parameters with the weights of a file; refused where a weight does not fit.
+    """Return a ranker's network with the weights of a file; refuse weights that do not match.
 
-    `other_arrays`: names of the file's arrays that are no weights.
+    `other_arrays` are the names of arrays in the file that are not weights.
     """
     check_form(ranker)
-    # Of any size that a file may announce, without its memory.
+    # On the meta device, so the sizes in a file allocate no memory.
     network = build(architecture(ranker, len(ranker.inputs_.center), max(len(ranker.gains_), 1)))
     wanted_weights = network.state_dict()
     refuse_if(
         set(arrays) - other_arrays - {name.replace(".", "_") for name in wanted_weights},
-        "there are arrays that do not belong to the network",
+        "some arrays do not belong to the network",
     )
     weights = {}
     for name, wanted in wanted_weights.items():
         array = arrays.get(name.replace(".", "_"))
         if array is None or array.shape != tuple(wanted.shape):
-            raise DataError(f"the weights {name} are missing or do not fit the network")
+            raise DataError(f"the weights {name} are missing or do not match the network")
         refuse_if(
             array.dtype.kind not in "fiu" or not np.isfinite(array).all(), f"the weights {name} are not finite numbers"
         )
@@ -246,15 +248,15 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
 
 
 def check_inputs(ranker: NeuralRanker) -> None:
-    """Refuse a transform that does not fit the number of features."""
+    """Refuse a transform that does not match the number of features."""
     inputs, d = ranker.inputs_, ranker.n_columns_
     refuse_if(
         inputs.center.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,),
-        "the transform does not fit the number of features",
+        "the transform does not match the number of features",
     )
     refuse_if(
         not (inputs.spread > 0).all() or (inputs.kind == "quantile") != (len(inputs.knots) > 0),
-        "the transform is not what the parameters say",
+        "the transform contradicts the parameters",
     )
-    refuse_if((np.diff(inputs.knots, axis=0) < 0).any(), "the quantiles of the transform do not rise")
-    refuse_if((ranker.outputs == "grades") != (len(ranker.gains_) > 0), "the gains do not fit the outputs")
+    refuse_if((np.diff(inputs.knots, axis=0) < 0).any(), "the quantiles of the transform are not ascending")
+    refuse_if((ranker.outputs == "grades") != (len(ranker.gains_) > 0), "the gains do not match the outputs")

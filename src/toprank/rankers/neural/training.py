@@ -1,4 +1,4 @@
-"""A training run of a network: epochs of mini-batches, watched, and what comes out."""
+"""Training of a network: epochs of mini-batches with early stopping."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ if TYPE_CHECKING:
 
 
 class WorkerGroup(Protocol):
-    """Several processes that train the same network, each on its share of the queries of every batch."""
+    """Several processes that train the same network, each on a share of the queries of every batch."""
 
     rank: int
     place: int
-    """Which of the processes on its machine this is, from 0."""
+    """The index of this process on its machine, from 0."""
 
     def share(self, plan: EpochPlan) -> EpochPlan:
-        """The same epoch, with this process's share of every batch; a share may be empty."""
+        """Return the same epoch with this process's share of every batch, which may be empty."""
 
     def add(self, network: nn.Module, loss: float) -> float:
-        """Add the gradients of all processes, in place, and their losses; one that is not finite is so for all."""
+        """Sum the gradients of all processes, in place, and their losses; a NaN propagates to all."""
 
     def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """The metrics, as the first process finds them."""
+        """Return the metrics as computed by the first process."""
 
 
 class TrainedNetwork(NamedTuple):
-    """The outcome of a training."""
+    """The result of a training."""
 
     network: Any
-    """A module of PyTorch, for prediction, on the CPU."""
+    """A PyTorch module for prediction, on the CPU."""
     inputs: Inputs
     gains: FloatArray
     epochs: int
-    """Epochs in the model that is kept."""
+    """Number of epochs of the model that is kept."""
     valid: float | None
     """Its metric on the validation data."""
     judge: BoundMetric | None
@@ -68,7 +68,7 @@ class TrainedNetwork(NamedTuple):
 def train_network(
     ranker: NeuralRanker, data: RankingData, valid: RankingData | None, group: WorkerGroup | None = None
 ) -> TrainedNetwork:
-    """Train as a draft of a ranker asks for, alone or in a group."""
+    """Train with the parameters of a draft ranker, alone or in a group."""
     device = chosen_device(ranker.device, None if group is None else group.place)
     outline = build(architecture(ranker, data.n_features, 1))
     with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
@@ -85,7 +85,7 @@ def train_network(
         judge = judges.get("valid")
 
         def scores_before(_: NeuralRanker, valid: RankingData) -> FloatArray:
-            # Not by `predict`, which takes features: these data hold the columns that the network sees.
+            # Not by `predict`, which expects features: these data contain the input columns of the network.
             return run.scores(prediction_network(run.network, device), held_out["valid"], valid)
 
         made = 0 if ranker.init_model is None else ranker.init_model.best_epoch_
@@ -101,7 +101,7 @@ def train_network(
 
 
 def _make_epochs(run: _NetworkRun, watch: EpochStopping, metrics: Callable[[], dict[str, float]]) -> None:
-    """Make the epochs, unless an interrupt from the keyboard ends them."""
+    """Run the epochs until the end or an interrupt from the keyboard."""
     try:
         with watch.interruptible():
             while not watch.over and watch.done < watch.last:
@@ -109,16 +109,16 @@ def _make_epochs(run: _NetworkRun, watch: EpochStopping, metrics: Callable[[], d
                 watch.note(metrics(), run.weights(), loss=loss)
     except NotFinite:
         number = watch.done + 1
-        if not watch.has_a_best:
+        if not watch.has_best:
             raise DataError(
                 f"Training diverges: in epoch {number} the scores or the loss are not finite. Lower learning_rate, set "
-                "max_grad_norm, or look for labels of enormous gain."
+                "max_grad_norm, or check for labels with an extremely large gain."
             ) from None
         watch.end_early(f"Training diverges: in epoch {number} the scores or the loss are not finite.")
 
 
 class _NetworkRun:
-    """The moving parts of a training."""
+    """The state of a training."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _NetworkRun:
             weights = {name: value.clone() for name, value in before.network_.state_dict().items()}
             self.network.load_state_dict(weights, assign=True)
         self.network = self.network.to(device, torch.float32)
-        # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
+        # For shift-invariant losses the gradient of the bias is rounding noise, which AdamW would scale up.
         self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
         self.rows = NetworkRows(data.X, self.inputs, device, threads)
         self.optimizer = _optimizer(self.network, ranker, device)
@@ -151,16 +151,16 @@ class _NetworkRun:
         self.resident = self._resident()
 
     def weights(self) -> dict[str, Any]:
-        """A copy of the weights, on the CPU."""
+        """Return a copy of the weights, on the CPU."""
         return {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()}
 
     def epoch(self, number: int, first: int) -> float:
-        """One pass over the training data, number `number` from 0; the mean loss of its batches.
+        """Run one pass over the training data, with number `number` from 0; return the mean loss of its batches.
 
-        What chance decides depends on the seed and the epoch's number alone.
+        Random numbers depend only on the seed and the epoch number.
         """
         ranker, rng = self.ranker, np.random.default_rng([self.ranker.seed, number])
-        # Each process of a group leaves out activations of its own.
+        # Each process of a group drops its own activations.
         self.dropout_rng.manual_seed(
             int(rng.integers(1 << 62)) + (0 if self.worker_group is None else self.worker_group.rank)
         )
@@ -177,13 +177,13 @@ class _NetworkRun:
         return mean
 
     def _rates(self, epochs: int, steps: int) -> FloatArray:
-        """The learning rate of each step of an epoch, after so many epochs."""
+        """Return the learning rate of each step of an epoch, after `epochs` epochs."""
         ranker = self.ranker
         progress = (epochs + np.arange(steps) / steps) / ranker.epochs
         return ranker.learning_rate * np.array([_factor(ranker.schedule, share) for share in progress.tolist()])
 
     def _batch_by_batch(self, objective: NetworkObjective, plan: EpochPlan, epochs: int) -> float:
-        """An epoch in which the host takes every step."""
+        """Run an epoch whose steps are launched by the host."""
         judge, weights = objective.epoch(plan), list(self.network.parameters())
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
         for place, rate in enumerate(self._rates(epochs, len(plan.batches)).tolist()):
@@ -201,16 +201,16 @@ class _NetworkRun:
         return float(total) / len(plan.batches)
 
     def _planned(self, rng: np.random.Generator) -> EpochPlan:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         alike = isinstance(self.network, SetAttention)
         plan = plan_epoch(self.data.queries, self.ranker.batch_documents, rng, alike=alike)
         return plan if self.worker_group is None else self.worker_group.share(plan)
 
     def _resident(self) -> Any:
-        """Steps that the device takes by itself; None where the host must.
+        """Return steps that run on the device; None if the host must launch them.
 
-        That is where the loss has no version for GPUs, rows do not fit on the device, batches have shapes of their own
-        (attention), rows to spare would count (means over a batch), or other processes take part.
+        The host must if the loss has no GPU implementation, the rows do not fit on the device, the shapes of batches
+        vary (attention), padding would have an effect (batch norm), or other processes take part.
         """
         on_device = self.rows.whole is not None and self.rows.whole.device.type == self.device.type
         by_row = not isinstance(self.network, SetAttention) and self.ranker.norm != "batch"
@@ -231,7 +231,7 @@ class _NetworkRun:
         )
 
     def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:
-        """The loss of a batch; its gradient is left in the weights."""
+        """Return the loss of a batch, and leave its gradient in the weights."""
         batch, attention = plan.batches[place], isinstance(self.network, SetAttention)
         layout = QueryTable(plan.queries.sizes[slice(*batch)], self.device) if attention else None
         rows = self.rows.take(plan.rows[plan.documents(batch)])
@@ -240,7 +240,7 @@ class _NetworkRun:
         return loss.detach()
 
     def _backward_together(self, group: WorkerGroup, plan: EpochPlan, place: int, judge: Any) -> float:
-        """The same from the shares of all processes; one that stopped alone would leave the others waiting."""
+        """Return the loss over the shares of all processes; a failure in one must not block the others."""
         first, last = plan.batches[place]
         try:
             loss = float(self._backward(plan, place, judge)) if first < last else 0.0
@@ -249,7 +249,7 @@ class _NetworkRun:
         return group.add(self.network, loss)
 
     def scores(self, network: nn.Module, rows: NetworkRows, data: RankingData) -> FloatArray:
-        """Scores of data by a copy of the network made for prediction."""
+        """Return scores of data by a copy of the network for prediction."""
         scores = scores_of(outputs_of(network, rows, data.queries), self.objective.gains)
         if not np.isfinite(scores).all():
             raise NotFinite("A score is not finite.")
@@ -257,16 +257,16 @@ class _NetworkRun:
 
 
 def _factor(schedule: str, progress: float) -> float:
-    """What the learning rate is multiplied by after a share of the training."""
+    """Return the factor of the learning rate after a fraction of the training."""
     return 1.0 if schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
 def _optimizer(network: nn.Module, ranker: NeuralRanker, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW; only matrices decay, since neither biases nor norms make a function rough."""
+    """Return AdamW with weight decay on matrices only, not on biases and norms."""
     decayed = [weight for weight in network.parameters() if weight.ndim > 1]
     free = [weight for weight in network.parameters() if weight.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": ranker.weight_decay}, {"params": free, "weight_decay": 0.0}]
     if device.type != "cuda":
         return torch.optim.AdamW(groups, lr=ranker.learning_rate, fused=device.type == "cpu")
-    rate = torch.tensor(ranker.learning_rate, device=device)  # where a recorded step can read it
+    rate = torch.tensor(ranker.learning_rate, device=device)  # a tensor, for recorded steps
     return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)

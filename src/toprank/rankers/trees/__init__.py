@@ -1,1 +1,1 @@
-"""Boosted trees: the ranker, its training by LightGBM, and trees that score by our own kernel."""
+"""Gradient-boosted trees: the estimator, its training by LightGBM, and scoring by our own kernel."""

@@ -1,13 +1,13 @@
-"""Whether trees keep to the directions that were asked for: looked up in the finished trees, not taken on trust.
+"""Verification of monotone constraints in the finished trees, without relying on LightGBM.
 
-A sum of trees rises with a feature where every one of them does. (The converse does not hold, so what is not found here
-may still be so.) Rounding changes nothing: floating-point sums in a fixed order are monotone in every term.
+A sum of trees is monotone in a feature if every tree is. (The converse does not hold, so a constraint may hold although
+it is not verified here.) Rounding has no effect: floating-point sums in a fixed order are monotone in every term.
 
-A tree falls where two of its leaves lie in the wrong order, and some row reaches both by a change of that feature
-alone. Their last common split is then by the feature itself, and in every other feature there is a value that both
-admit. Values are told apart as far as the splits of the tree do: between two thresholds, 0 where that counts as
-missing, a category, or missing. LightGBM's own constraints leave gaps: trees of an earlier training, values of 0 that
-go the way of missing ones, and its method "advanced".
+A tree violates a constraint if two of its leaves are in the wrong order and some row reaches both by a change of only
+that feature. Their last common split is then by the feature itself, and for every other feature some value reaches
+both. Values are distinguished as far as the splits of the tree do: between two thresholds, 0 if it counts as missing, a
+category, or missing. LightGBM's own constraints have gaps: trees of an earlier training, zeros treated as missing
+values, and its method "advanced".
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Mask = npt.NDArray[np.bool_]
 
 
 def verified_monotonicity(forest: Forest, directions: Sequence[int]) -> list[int]:
-    """The directions, −1, 0 or 1 for each feature, with 0 where a tree breaks one."""
+    """Return the directions, −1, 0 or 1 for each feature, with 0 if a tree violates the constraint."""
     held = list(directions)
     for tree in forest.trees:
         constrained = [feature for feature in np.unique(tree.feature).tolist() if held[feature]]
-        courses = _Courses(tree) if constrained else None
+        regions = _LeafRegions(tree) if constrained else None
         for feature in constrained:
-            if courses is not None and courses.breaks(feature, held[feature]):
+            if regions is not None and regions.breaks(feature, held[feature]):
                 held[feature] = 0
     return held
 
 
-class _Courses:
-    """Of a tree, for each leaf and feature: which of the values that its splits tell apart lead there."""
+class _LeafRegions:
+    """The feature values that lead to each leaf of a tree, as far as its splits distinguish them."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree, self.feature, self.leaf = tree, tree.feature, tree.values
@@ -54,7 +54,7 @@ class _Courses:
             self.under[node] = left, right
 
     def breaks(self, feature: int, direction: int) -> bool:
-        """Whether the tree's value moves against the direction (1 or −1) somewhere along the feature."""
+        """Return whether the tree's value decreases in the direction (1 or −1) anywhere along the feature."""
         score, admits = direction * self.leaf, self.admits[feature][:, :-1]  # the last value is the missing one
         lowest, highest = np.argmax(admits, axis=1), admits.shape[1] - 1 - np.argmax(admits[:, ::-1], axis=1)
         by_number: Mask = np.any(admits, axis=1)
@@ -67,14 +67,14 @@ class _Courses:
         return False
 
     def _some_row_reaches(self, a: Array, b: Array, wrong: Mask, but: int) -> bool:
-        """Whether some pair of leaves admits a common value of every feature but one."""
+        """Return whether some pair of leaves admits a common value of every feature except one."""
         for feature, admits in self.admits.items():
             if feature != but and wrong.any():
                 wrong = wrong & (admits[a].astype(np.float32) @ admits[b].astype(np.float32).T > 0)
         return bool(wrong.any())
 
     def _values(self, feature: int) -> Array:
-        """A value of each kind that the splits by a feature tell apart, in rising order; missing is the last."""
+        """Return one value of each kind that the splits by a feature distinguish, in ascending order, missing last."""
         nodes = np.flatnonzero(self.feature == feature)
         sets = [wanted for node in nodes.tolist() if (wanted := self.tree.categories[node]) is not None]
         if sets:
@@ -94,11 +94,11 @@ class _Courses:
         return goes_left
 
     def _leaves(self, child: int) -> list[int]:
-        """The leaves below a child; one below 0 is a leaf itself."""
+        """Return the leaves below a child; a negative child is a leaf."""
         return [~child] if child < 0 else [*self.under[child][0], *self.under[child][1]]
 
     def _from_the_leaves(self) -> list[int]:
-        """The splits, each after those below it."""
+        """Return the splits, each after those below it."""
         order, left = [], [0]
         while left:
             node = left.pop()

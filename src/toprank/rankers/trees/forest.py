@@ -1,7 +1,7 @@
-"""`Forest`: boosted trees as flat arrays, and their scores by our own kernel, in the bits of LightGBM's `predict`.
+"""`Forest`: boosted trees as flat arrays, scored by our own kernel with the bits of LightGBM's `predict`.
 
-This is the one form of trees here: read from text (`text`), put together by readers of other libraries' files, scored,
-explained, and written down by exports. LightGBM itself is not needed.
+This is the only representation of trees: they are read from text (`text`), built by readers of other libraries' files,
+scored, explained and exported, without LightGBM.
 """
 
 from __future__ import annotations
@@ -20,43 +20,45 @@ from toprank.compute import FloatArray, IntArray, each_block, offsets_of, row_pa
 from toprank.data.queries import positions_within
 from toprank.errors import DataError
 
-_ROWS = 1 << 11
-_RANKS = 255  # thresholds of a column at most: ranks among them are bytes
+_ROWS_PER_BLOCK = 1 << 11
+_MAX_RANKS = 255  # thresholds of a column, so that ranks fit in a byte
 Array = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]
 MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
-"""LightGBM's missing types. NaN is 0 at a node of the first; NaN and zeros take the default side at one of the second;
-NaN takes it at one of the third."""
+"""LightGBM's missing types. With the first, NaN is 0; with the second, NaN and zeros go in the default direction; with
+the third, only NaN does.
+"""
 TINY = float(np.float32(1e-35))
-"""LightGBM takes what is at most this far from zero for zero."""
+"""LightGBM treats values up to this distance from zero as zero."""
 BELOW_TINY = float(np.nextafter(-TINY, -np.inf))
-"""The largest number that it takes for less than zero."""
+"""The largest number that LightGBM treats as negative."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree in LightGBM's terms: node 0 is the root, a child n ≥ 0 is an inner node, −1, −2 … are the leaves 0, 1 …
+    """A tree in LightGBM's representation: node 0 is the root, children n ≥ 0 are inner nodes, and −1, −2 … are leaves
+    0, 1 …
 
-    A document goes left where x <= threshold (in double precision), or where (int)x is one of the node's categories.
+    A document goes left if x <= threshold (in double precision), or if (int)x is one of the node's categories.
     """
 
     feature: IntArray
     threshold: FloatArray
     default_left: BoolArray
     missing: IntArray
-    """Of each node: MISSING_NONE, MISSING_ZERO or MISSING_NAN; see there."""
+    """The missing type of each node: MISSING_NONE, MISSING_ZERO or MISSING_NAN."""
     categories: tuple[IntArray | None, ...]
-    """Of each node: the categories that go left; None where it compares."""
+    """For each node, the categories that go left; None for splits by threshold."""
     left: IntArray
     right: IntArray
     values: FloatArray
-    """Of each leaf."""
+    """The value of each leaf."""
     gains: FloatArray
-    """Of each node, what the split lowered the objective by; 0 where that is not known."""
+    """The loss reduction of each split; 0 if unknown."""
 
     @classmethod
     def constant(cls, value: float) -> Self:
-        """A tree that is one leaf."""
+        """Return a tree with a single leaf."""
         none = np.zeros(0, np.int64)
         return cls(
             feature=none,
@@ -72,7 +74,7 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Levels of inner nodes."""
+        """Number of levels of inner nodes."""
         level, depth = np.zeros(min(1, len(self.feature)), np.int64), 0
         while len(level):
             below = np.concatenate([self.left[level], self.right[level]])
@@ -81,14 +83,14 @@ class Tree:
 
     @property
     def nan_left(self) -> BoolArray:
-        """Whether a missing value (NaN) goes left at each node."""
+        """True if a missing value (NaN) goes left at each node."""
         by_category = np.array([wanted is not None for wanted in self.categories], dtype=bool)
         as_zero = self.threshold >= 0.0
         return np.where(by_category, False, np.where(self.missing == MISSING_NONE, as_zero, self.default_left))
 
 
 class PackedTrees(NamedTuple):
-    """What `kernels.forest_scores` is told of the trees; native/forest.c explains it."""
+    """The trees in the layout of `kernels.forest_scores`, documented in native/forest.c."""
 
     columns: IntArray
     cuts: FloatArray
@@ -100,7 +102,9 @@ class PackedTrees(NamedTuple):
     values: FloatArray
 
     def for_used_features(self, n_features: int) -> tuple[PackedTrees, Array]:
-        """The same for rows that hold the used features alone; and where a feature is in these, or −1: nowhere."""
+        """Return the trees for rows with only the used features, and the index of each feature in these (−1 if
+        unused).
+        """
         used, places = np.unique(self.columns[:, 0], return_inverse=True)
         slots = np.full(n_features, -1, np.int32)
         slots[used] = np.arange(len(used))
@@ -110,51 +114,52 @@ class PackedTrees(NamedTuple):
 
 
 class TrainingFacts(NamedTuple):
-    """What a text of LightGBM's tells besides, on which no score depends; the same text is written again with it."""
+    """Further contents of LightGBM's text, which do not affect scores and are written back unchanged."""
 
     objective: str | None
     directions: list[int] | None
     infos: list[str]
-    """Of each feature, the range of its values."""
+    """The value range of each feature."""
     numbers: Mapping[str, Array]
-    """Of nodes, leaves and trees, by their names in the text."""
+    """Values of nodes, leaves and trees, by their names in the text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Boosted trees, one behind the other; of document x, output k is intercepts[k] + Σ of the trees k, k + outputs …
+    """Boosted trees in sequence; output k of a document is intercepts[k] + Σ of the trees k, k + outputs …
 
-    Nodes and leaves are numbered within their tree, and their numbers mean what they mean in a `Tree`.
+    Nodes and leaves are numbered within their tree, as in a `Tree`.
     """
 
     n_features: int
     n_leaves: IntArray
-    """Of each tree; it has one node less."""
+    """Number of leaves of each tree, one more than its nodes."""
     feature: IntArray
     threshold: FloatArray
     default_left: BoolArray
     missing: IntArray
     set_size: IntArray
-    """Of each node, how many of the `words` are its set of categories; 0: it compares."""
+    """Number of `words` in the category set of each node; 0 for splits by threshold."""
     left: IntArray
     right: IntArray
     gains: FloatArray
     values: FloatArray
     words: npt.NDArray[np.uint32]
-    """The sets of categories, a bit each."""
+    """The category sets, one bit per category."""
     intercepts: FloatArray
     flushes: bool = True
-    """Values within 1e-35 of 0 are 0, and (int)x is a category, as LightGBM has it. Else nothing below 0 is a category,
-    and a node with default_left takes NaN for one of its set, as XGBoost has it."""
+    """Whether values within 1e-35 of 0 are 0 and (int)x is a category, as in LightGBM. Otherwise negative values are no
+    category, and NaN is in the set of nodes with default_left, as in XGBoost.
+    """
     single_rows: bool = False
-    """Whether features are rounded to single precision before anything is compared."""
+    """Whether features are rounded to single precision before comparisons."""
     single_sums: bool = False
-    """Whether the sum is rounded to single precision after each tree, as XGBoost and RankLib have it."""
+    """Whether the sum is rounded to single precision after each tree, as in XGBoost and RankLib."""
     facts: TrainingFacts | None = None
 
     @classmethod
     def from_trees(cls, trees: Sequence[Tree], n_features: int, intercepts: FloatArray, **rules: Any) -> Self:
-        """Single trees as a forest."""
+        """Combine single trees into a forest."""
 
         def joined(name: str, kind: type[np.generic]) -> Array:
             return np.concatenate([getattr(tree, name) for tree in trees] or [[]]).astype(kind)
@@ -198,12 +203,12 @@ class Forest:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a document gets: one, or one for each class."""
+        """Number of outputs per document: one, or one for each class."""
         return len(self.intercepts)
 
     @property
     def by_category(self) -> bool:
-        """Whether a node asks for categories."""
+        """True if any node splits by category."""
         return bool(self.set_size.any())
 
     @property
@@ -212,23 +217,23 @@ class Forest:
         return frozenset(self.feature[self.set_size > 0].tolist())
 
     def features_and_sets(self) -> Iterator[tuple[int, IntArray | None]]:
-        """The feature of every split, and the categories that go left; None for a split by threshold."""
+        """Yield the feature of every split, and the categories that go left; None for a split by threshold."""
         for tree in self.trees:
             yield from zip(tree.feature.tolist(), tree.categories, strict=True)
 
     @property
     def feature_gains(self) -> FloatArray:
-        """What the splits by each feature lowered the objective by, as LightGBM sums it up: in single precision."""
+        """The total loss reduction of the splits by each feature, summed in single precision as in LightGBM."""
         gains = np.zeros(self.n_features)
         np.add.at(gains, self.feature, np.maximum(self.gains.astype(np.float32), 0.0))
         return gains
 
     def thresholds(self, feature: int) -> FloatArray:
-        """The values of a feature, in rising order, just above which scores may change; between them they do not."""
+        """Return the values of a feature, in ascending order, just above which scores may change."""
         return np.unique(self.threshold[(self.feature == feature) & (self.set_size == 0)])
 
     def unflushed(self) -> Forest:
-        """The same for values as they are: a threshold within ±1e-35 of zero moves to the end of that range."""
+        """Return equal trees for unflushed values: thresholds within ±1e-35 of zero move to the ends of that range."""
         if not self.flushes:
             return self
         t = self.threshold
@@ -236,11 +241,11 @@ class Forest:
 
     @cached_property
     def packed(self) -> PackedTrees:
-        """The trees as the kernel takes them."""
+        """The trees in the layout of the kernel."""
         return _Packing(self).trees()
 
     @cached_property
-    def _starts_elsewhere(self) -> bool:  # kept: asking took 0.8 of the 18 µs of a query of 20 documents
+    def _has_intercept(self) -> bool:  # cached, because computing it takes 5 % of the time of a small query
         return bool(self.intercepts.any())
 
     @cached_property
@@ -248,38 +253,38 @@ class Forest:
         return self.packed.for_used_features(self.n_features)
 
     def predict(self, X: Any, threads: int | None = None) -> FloatArray:
-        """The scores of the rows of X: (n,), or (n, outputs) where there are several outputs.
+        """Return the scores of the rows of X, (n,), or (n, outputs) for several outputs.
 
         Args:
-            X: an array, or a sparse matrix by rows (CSR), with a column for each feature.
-            threads: number of threads; None: every core. Few rows are scored on the caller's own.
+            X: an array or CSR matrix with a column for each feature.
+            threads: number of threads; None for all cores. Few rows are scored on the calling thread.
         """
         if X.ndim != 2 or X.shape[1] != self.n_features:
-            raise DataError(f"The trees take rows of {self.n_features} features, not an array of shape {X.shape}.")
+            raise DataError(f"The trees need rows of {self.n_features} features, not an array of shape {X.shape}.")
         scores = np.empty((X.shape[0], self.outputs))
         score = self._score_dense if isinstance(X, np.ndarray) else self._score_sparse
-        if len(scores) <= _ROWS:
+        if len(scores) <= _ROWS_PER_BLOCK:
             score(X, scores)
         else:
-            blocks = row_parts(slice(0, len(scores)), _ROWS)
+            blocks = row_parts(slice(0, len(scores)), _ROWS_PER_BLOCK)
             each_block(lambda rows: score(unshortened(X)[rows], scores[rows]), blocks, threads)
-        if self._starts_elsewhere:
+        if self._has_intercept:
             scores += self.intercepts
         return scores[:, 0] if self.outputs == 1 else scores
 
     def contributions(self, X: Any, of: IntArray, against: IntArray, threads: int | None = None) -> FloatArray:
-        """What each feature contributes to the score of a row `of` X less that of a row `against` it.
+        """Return the contribution of each feature to the score difference of a row `of` X and a row `against` it.
 
-        Exact Shapley values, the mean over the rows `against`: a coalition of features has the first row's values, all
-        others the second's, and earns the trees' score. A feature by which no split tells two rows apart gets exactly
-        0. One output; X is dense. The result does not depend on the number of threads.
+        Exact Shapley values, averaged over the rows `against`: a coalition of features has the first row's values, all
+        others the second's, and its value is the score of the trees. A feature whose splits do not separate two rows
+        gets exactly 0. Needs one output and dense X. The result does not depend on the number of threads.
 
         Source: the interventional algorithm of Lundberg et al. 2020, for a single background row.
         """
         if self.outputs != 1:
-            raise DataError("Contributions to one score need trees with one output.")
+            raise DataError("Contributions need trees with one output.")
         n, k = len(of), len(against)
-        mutual = np.array_equal(of, against)  # each pair then serves both of its rows
+        mutual = np.array_equal(of, against)  # each pair then serves both rows
         rows = X[of] if mutual else X[np.concatenate([of, against])]
         if self.single_rows:
             with np.errstate(over="ignore"):
@@ -294,7 +299,7 @@ class Forest:
             kernels.forest_contributions(rows, flushed, *self.packed, pairs[start : start + each], part)
             return part
 
-        each = max(512, 4 * len(rows))  # enough to repay the ranks, which every call finds anew
+        each = max(512, 4 * len(rows))  # large enough to amortize the ranks, which each call computes
         total = np.zeros((len(rows), self.n_features))
         for part in each_block(work, range(0, len(pairs), each), threads):
             total += part
@@ -302,12 +307,12 @@ class Forest:
 
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
         kind = np.float32 if X.dtype == np.float32 or self.single_rows else np.float64
-        with np.errstate(over="ignore"):  # what is too large for single precision is infinite there, too
+        with np.errstate(over="ignore"):  # values too large for single precision become infinite
             rows = np.require(X, kind, ["C", "A"])
         kernels.forest_scores(rows, self._rules(self.flushes), *self.packed, scores)
 
     def _rules(self, flushed: bool) -> int:
-        """The rules of native/forest.c."""
+        """Return the rule flags of native/forest.c."""
         rules = kernels.ForestRule
         return flushed * int(rules.FLUSHED) + self.single_sums * int(rules.SINGLE)
 
@@ -322,12 +327,12 @@ class Forest:
 
 
 def words_of(categories: IntArray) -> int:
-    """Return how many words of 32 bits hold a set of categories."""
+    """Return the number of 32-bit words of a set of categories."""
     return int(categories.max(initial=0)) // 32 + 1
 
 
 def _words(categories: IntArray | None) -> npt.NDArray[np.uint32]:
-    """A set of categories as bits; no words where there is no set, and one at least for a set."""
+    """Return a set of categories as bits: no words for None, and at least one for a set."""
     if categories is None:
         return np.zeros(0, np.uint32)
     words = np.zeros(words_of(categories), np.uint32)
@@ -336,10 +341,9 @@ def _words(categories: IntArray | None) -> npt.NDArray[np.uint32]:
 
 
 class _Packing:
-    """The inner nodes of all trees, one after the other, for `native/forest.c`: what a row is compared with, and which
-    leaves that excludes.
+    """The inner nodes of all trees in the layout of `native/forest.c`: comparisons, and the leaves that they exclude.
 
-    Every threshold becomes a place in a sorted list of its feature, and every node some bytes that say which leaves it
+    Each threshold becomes an index into a sorted list of its feature, and each node a few bytes for the leaves it
     excludes.
     """
 
@@ -347,8 +351,8 @@ class _Packing:
         self._forest, leaves = forest, forest.n_leaves
         n_nodes = len(forest.feature)
         self._first_node, self._tree = offsets_of(leaves - 1), np.repeat(np.arange(len(leaves)), leaves - 1)
-        # What the kernel finds out about a node: its first leaf, how many leaves of its smaller child follow, whether
-        # that is the right one, and both children; and where each leaf is.
+        # Computed by the kernel for each node: the first leaf of its smaller child, the number of leaves of that child,
+        # whether it is the right child, and both children; and the position of each leaf.
         self._begin, self._count = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
         self._swapped, self._next = np.empty(n_nodes, np.uint8), np.empty((n_nodes, 2), np.int32)
         self._place = np.empty(len(forest.values), np.int32)
@@ -377,9 +381,9 @@ class _Packing:
         )
 
     def _columns(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-        """The column and rank of each node; then the columns and their thresholds.
+        """Return the column and rank of each node, and the columns and their thresholds.
 
-        The thresholds of a feature make runs of at most 255, and each split by category is a run of its own; a run has
+        The thresholds of a feature form runs of at most 255, and each split by category is a run of its own. A run has
         a column for each kind and side that occurs.
         """
         forest = self._forest
@@ -395,22 +399,22 @@ class _Packing:
         new_cut = new_list | _changes(threshold[order])
         cut = np.cumsum(new_cut) - 1
         within = cut - np.maximum.accumulate(np.where(new_list, cut, 0))
-        new_run = new_cut & (within % _RANKS == 0)
+        new_run = new_cut & (within % _MAX_RANKS == 0)
         run, rank = np.empty_like(order), np.empty_like(order)
-        run[order], rank[order] = np.cumsum(new_run) - 1, within % _RANKS
+        run[order], rank[order] = np.cumsum(new_run) - 1, within % _MAX_RANKS
         _, heads, column = np.unique((run * 8 + kind) * 2 + self._swapped, return_index=True, return_inverse=True)
         begin = cut[new_run]
         count = np.diff(np.append(begin, new_cut.sum()))
         parts = (feature[heads], kind[heads], self._swapped[heads], begin[run[heads]], count[run[heads]])
         columns = np.column_stack(parts).astype(np.int64)
-        by_set = columns[:, 1] >= kinds.CATEGORIES  # these say which words are their set instead
+        by_set = columns[:, 1] >= kinds.CATEGORIES  # these contain the words of their set instead
         columns[by_set, 3] = offsets_of(forest.set_size)[heads[by_set]]
         columns[by_set, 4] = forest.set_size[heads[by_set]]
-        # In a swapped column ranks are complements: those up to r, and no others, are above 126 − r.
+        # In a swapped column ranks are complemented: exactly the ranks up to r are above 126 − r.
         return column, np.where(self._swapped, 126 - rank, rank - 128), columns, threshold[order][new_cut]
 
     def _entries(self, tree_planes: IntArray, column: IntArray, rank: IntArray) -> tuple[IntArray, Array]:
-        """For each plane of eight leaves the nodes that exclude some of them: the first of each plane, and all."""
+        """Return the first node of each plane of eight leaves, and the nodes that exclude leaves of a plane."""
         begin, end = self._begin.astype(np.int64), self._begin + self._count.astype(np.int64)
         spans = (end - 1) // 8 - begin // 8 + 1
         node = np.repeat(np.arange(len(begin)), spans)
@@ -426,12 +430,12 @@ class _Packing:
 
 
 def _changes(key: Array) -> npt.NDArray[np.bool_]:
-    """Where a key differs from the one before; the first does."""
+    """Return where a key differs from the previous one; true for the first."""
     return np.append(True, key[1:] != key[:-1])[: len(key)]
 
 
 class ForestMixin:
-    """What rankers that are a forest share."""
+    """Mixin for rankers that score with a forest."""
 
     propagates_infinity: ClassVar[bool] = False
     n_features_in_: int
@@ -439,12 +443,12 @@ class ForestMixin:
     @property
     @abstractmethod
     def forest_(self) -> Forest:
-        """The trees as they score."""
+        """The trees used for scoring."""
 
     def _prediction_rows(self, X: Any) -> Any:
-        """Return plain arrays of the right shape as they are: checks would take most of the time of a small query.
+        """Return plain arrays of the right shape unchanged, because checks would dominate the time of a small query.
 
-        Trees compare values only by order, so infinite values in plain arrays are accepted.
+        Trees compare values only by order, so infinite values are accepted.
         """
         attributes = vars(getattr(self, "as_fitted", self))
         bare = "n_features_in_" in attributes and attributes.get("columns_") is None and type(X) is np.ndarray

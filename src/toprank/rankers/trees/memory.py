@@ -1,8 +1,8 @@
-"""What the trees of LightGBM take in memory, and how much of it is left before the system ends the process.
+"""Memory needed by LightGBM's trees, and memory available before the system terminates the process.
 
-Bins are made from a sample of rows, whose values LightGBM holds column by column, in double precision and with their
-rows: for few columns that is most of what a training takes. A container or a machine without memory ends the process
-without a word, so these are asked before; where a limit is of the process itself (ulimit), LightGBM says so.
+LightGBM builds bins from a sample of rows, whose values it stores by column in double precision with row indices; for
+few columns that is most of the memory of a training. Containers and machines terminate a process without a message when
+memory runs out, so both are checked in advance. If the process itself has a limit (ulimit), LightGBM reports an error.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ import numpy as np
 from toprank.errors import DataError
 
 SAMPLED = 200_000  # LightGBM's bin_construct_sample_cnt
-_LOOKED_AT = 1000  # rows that tell how many values are not 0: zeros are not held
-_IN_SAMPLE = 12  # bytes of a value: itself, and its row
+_N_PROBED = 1000  # rows for estimating the fraction of non-zero values; zeros are not stored
+_BYTES_PER_VALUE = 12  # of the sample: the value and its row
 _ROOT = Path("/")
 
 
 class Memory(NamedTuple):
-    """Bytes that LightGBM takes, about."""
+    """Approximate memory of LightGBM in bytes."""
 
     sample: int
-    """For rows from which it makes its bins; given back when these are made."""
+    """For the sample of rows, which is freed once the bins are built."""
     bins: int
 
     @classmethod
     def from_features(cls, X: Any, sampled: int = SAMPLED) -> Memory:
-        """For trees on these features, whose bins are made from so many rows."""
+        """Estimate the memory for trees on these features, with bins from `sampled` rows."""
         n, _ = X.shape
-        part = X[:: max(1, n // _LOOKED_AT)]
+        part = X[:: max(1, n // _N_PROBED)]
         filled = part.getnnz(axis=0) if hasattr(part, "getnnz") else np.count_nonzero(part, axis=0)
         shares = filled / part.shape[0]
-        # Lists of values double when they are full; near a border, the smaller size is taken.
+        # Lists double their capacity when full; near a power of two, assume the smaller size.
         held = 2.0 ** np.ceil(np.log2(np.maximum(0.9 * min(n, sampled) * shares, 1)))
-        return cls(int(_IN_SAMPLE * held.sum()), int(n * shares.sum()))
+        return cls(int(_BYTES_PER_VALUE * held.sum()), int(n * shares.sum()))
 
 
 def check_memory(X: Any, sampled: int = SAMPLED) -> None:
-    """Refuse features for whose trees the memory of the container or the machine does not suffice."""
+    """Refuse features whose trees exceed the memory of the container or the machine."""
     left = memory_left()
     if left is not None and max(Memory.from_features(X, sampled)) > left:
-        raise too_little_memory(X, sampled, f", and {_mebibytes(left)} are left")
+        raise too_little_memory(X, sampled, f", and {_mebibytes(left)} are available")
 
 
 def too_little_memory(X: Any, sampled: int = SAMPLED, left: str = "") -> DataError:
-    """The error about trees that do not fit into memory."""
+    """Return the error for trees that do not fit into memory."""
     n, d = X.shape
     needed, rows = Memory.from_features(X, sampled), min(n, sampled)
     fewer = (
-        f"Most of that are {rows:,} rows from which it makes its bins; fewer make them coarser, for example "
+        f"Most of it is for a sample of {rows:,} rows that determines the bins. Use a smaller sample, for example "
         f"lightgbm_params={{'bin_construct_sample_cnt': {max(1000, rows // 10)}}}. "
     )
     return DataError(
-        f"There is too little memory to grow trees on {n:,} documents of {d:,} features: LightGBM takes about "
-        f"{_mebibytes(max(needed))} beside them{left}. {fewer if needed.sample > needed.bins else ''}Train on fewer "
-        "documents or features, or where there is more memory."
+        f"There is too little memory to train trees on {n:,} documents with {d:,} features: LightGBM needs about "
+        f"{_mebibytes(max(needed))} in addition to the data{left}. {fewer if needed.sample > needed.bins else ''}"
+        "Train on fewer documents or features, or on a machine with more memory."
     )
 
 
@@ -67,9 +67,9 @@ def _mebibytes(count: int) -> str:
 
 
 def memory_left() -> int | None:
-    """Bytes until the system ends the process: by the container (cgroup), or by the machine; None where it is unknown.
+    """Return the bytes available in the container (cgroup) or the machine; None if unknown.
 
-    What files take of it counts as free: it is given back when it is needed.
+    File caches count as available, because the system releases them on demand.
     """
     limits = [*_of_containers()]
     machine = _numbers(_ROOT / "proc/meminfo")
@@ -79,9 +79,9 @@ def memory_left() -> int | None:
 
 
 def _of_containers() -> Iterator[int]:
-    """What is left under each limit of the groups that the process is in."""
+    """Yield the available memory under each limit of the control groups of the process."""
     for folder, first in groups(_ROOT, "memory"):
-        limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else _SECOND
+        limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else _FILES_V2
         most, used = _number(folder / limit), _number(folder / usage)
         if most is not None and used is not None:
             statistics = _numbers(folder / "memory.stat")
@@ -90,9 +90,9 @@ def _of_containers() -> Iterator[int]:
 
 
 def groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
-    """Folders of the control groups that the process is in and of those around them, and whether of version 1.
+    """Yield the folders of the control groups of the process and of their parents, and whether they are version 1.
 
-    A container's limits of what the controller is in charge of stand in their files.
+    The files in them contain the limits of a container.
     """
     try:
         lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
@@ -106,11 +106,11 @@ def groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
                 yield folder, bool(controllers)
 
 
-_SECOND = ("memory.max", "memory.current")  # in the second version of such groups
+_FILES_V2 = ("memory.max", "memory.current")  # in cgroup version 2
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is none, such as "max"."""
+    """Return the number in a file; None if there is none, such as "max"."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def _number(path: Path) -> int | None:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The numbers of a file, by the words before them."""
+    """Return the numbers in a file, by the preceding word."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:

@@ -1,13 +1,13 @@
-"""From a loss of scores to what LightGBM asks for each round: a gradient and a curvature for every row and output.
+"""Gradient and curvature of a loss for each row and output, as LightGBM requests them in each round.
 
-LightGBM's step for a leaf is −Σ gradient / (Σ curvature + l2). The objective is the *sum* over queries (query weights
-are scaled to a mean of 1), as in LightGBM's own ranking objectives, so that `l2` and `min_sum_hessian_in_leaf` mean
-the same there and here. Sums are made in double precision; single precision begins where LightGBM begins.
+LightGBM's value of a leaf is −Σ gradient / (Σ curvature + l2). The objective is the *sum* over queries (query weights
+are scaled to a mean of 1), as in LightGBM's own ranking objectives, so `l2` and `min_sum_hessian_in_leaf` have the same
+meaning. Sums are computed in double precision and rounded to single precision for LightGBM.
 
-Where a loss does not know its curvature but a bound of it, the bound may be loose by any factor, and trees that go by
-it crawl: hinges and smoothed metrics are nearly straight where boosting starts, so that one tree is grown again and
-again. Friedman (2001) asks the loss itself, by a search along each tree; LightGBM gives a tree its values before anyone
-can look, so here each tree is searched for the sake of the next (`StepScale`).
+If a loss provides only an upper bound of its curvature, the bound may be loose by any factor, and training becomes
+slow: hinges and smoothed metrics are nearly linear at the start of boosting, so nearly the same tree is repeated.
+Friedman (2001) performs a line search along each tree; LightGBM sets the values of a tree before a search is possible,
+so here the search along each tree scales the next one (`StepScale`).
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 Single = npt.NDArray[np.float32]
 
 FLOOR = 1e-6
-"""The least curvature of a row that has a gradient, as a share of the mean curvature of all rows."""
-_ROWS = 1 << 14
-_DIGITS = 53  # of a double
-_DOUBLINGS = 30  # a loss without a lower bound would have the steps doubled for ever
+"""Minimum curvature of a row with a gradient, as a fraction of the mean curvature of all rows."""
+_ROWS_PER_BLOCK = 1 << 14
+_DOUBLE_BITS = 53  # of the significand
+_MAX_DOUBLINGS = 30  # steps for a loss without a lower bound would double forever
 
 
 @dataclass(frozen=True)
 class QuerySample:
-    """A share of the queries, drawn anew each round without replacement; the round's number decides, not history."""
+    """A random fraction of the queries for each round, without replacement; it depends only on seed and round."""
 
     queries: Queries
     fraction: float
     seed: int
     rank: int = 0
-    """Which of several trainers draws; each has queries of its own."""
+    """The index of the trainer; each trainer has its own queries."""
 
     def rows(self, round_number: int) -> npt.NDArray[np.bool_]:
-        """Which documents take part: all documents of the drawn queries."""
+        """Return the mask of the documents in the sampled queries."""
         rng = np.random.default_rng([self.seed, round_number, *([self.rank] if self.rank else [])])
         count = max(1, round(self.fraction * len(self.queries)))
         drawn = np.zeros(len(self.queries), dtype=bool)
@@ -57,40 +57,40 @@ class QuerySample:
 
 
 def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = None) -> None:
-    """Round to multiples of a power of 2 that is so large that sums of any of them, in any order, are exact in float64.
+    """Round to multiples of a power of 2 for which sums of any subset, in any order, are exact in float64.
 
-    It is as small as that allows: among a million numbers, 2⁻³³ of the largest, which changes those only that are
-    below 2⁻⁹ of it. With `above`, what is above 0 stays so: a row that has a gradient keeps a curvature.
+    The power is as small as possible: for a million numbers, 2⁻³³ of the largest, which changes only numbers below 2⁻⁹
+    of it. With `above`, positive numbers stay positive, so a row with a gradient keeps its curvature.
     """
     largest = max(float(numbers.max()), -float(numbers.min()))
     if largest == 0:
         return
-    exponent = math.frexp(largest)[1] + max(2, math.ceil(math.log2(len(numbers))))  # no sum is above 2 to this
-    step, shift = math.ldexp(1.0, exponent - _DIGITS), math.ldexp(1.5, exponent - 1)
+    exponent = math.frexp(largest)[1] + max(2, math.ceil(math.log2(len(numbers))))  # every sum is below 2 to this power
+    step, shift = math.ldexp(1.0, exponent - _DOUBLE_BITS), math.ldexp(1.5, exponent - 1)
 
     def settle(rows: slice) -> None:
         values = numbers[rows].astype(np.float64)
-        settled = (values + shift) - shift  # doubles of the size of `shift` are whole steps
+        settled = (values + shift) - shift  # doubles of the magnitude of `shift` are multiples of the step
         if above:
             np.copyto(settled, step, where=(values > 0) & (settled == 0))
-        numbers[rows] = settled  # exactly: what keeps more digits than float32 has was a whole number of steps before
+        numbers[rows] = settled  # exact: numbers with more digits than float32 were multiples of the step already
 
-    each_block(settle, row_parts(slice(0, len(numbers)), _ROWS), threads)
+    each_block(settle, row_parts(slice(0, len(numbers)), _ROWS_PER_BLOCK), threads)
 
 
 class TrainerGroup(Protocol):
-    """Several trainers of the same trees, each with queries of its own."""
+    """Several trainers of the same trees, each with its own queries."""
 
     rank: int
     factor: float
-    """What a gradient of the mean is multiplied by: the number of queries of all trainers."""
+    """The factor for gradients of the mean: the number of queries of all trainers."""
 
     def sum(self, numbers: FloatArray) -> FloatArray:
-        """The sum over all trainers; each must ask at the same point."""
+        """Return the sum over all trainers, which must all call it at the same point."""
 
 
 class Judged(NamedTuple):
-    """A loss at some scores."""
+    """The loss and its derivatives at some scores."""
 
     scores: FloatArray
     value: float
@@ -99,24 +99,24 @@ class Judged(NamedTuple):
 
 
 def needs_search(loss: Loss) -> bool:
-    """Whether the loss has a value to search by, the same in all rounds, and a curvature far from its own."""
+    """Return whether the loss needs a line search: it has a deterministic value, and a curvature that is not exact."""
     traits = loss.traits
     return traits.exact_gradient and not traits.random and traits.curvature != "exact"
 
 
 class StepScale:
-    """By which share of the bound steps may go, from how the loss fell along the last tree.
+    """Scales the curvature bound by a line search along the last tree.
 
-    Along the tree h from the scores s the bound c promises the length t = −g·h/(h·c·h), and that the loss falls by half
-    of what its slope says, ½·t·|g·h|: that is where a parabola has its minimum. As long as twice the length keeps the
-    same promise, the bound is too large by another factor of 2.
+    Along the tree h from the scores s, the bound c predicts the step length t = −g·h/(h·c·h) and a decrease of
+    ½·t·|g·h|, the minimum of a parabola. As long as twice the length achieves the predicted decrease, the bound is
+    halved.
 
     Args:
         bound: the loss on the training data.
-        before: the scores without the last tree, where training goes on from a model.
-        factor: what a mean over these queries is multiplied by to be a part of the sum over all.
-        threads: number of threads; results do not depend on it.
-        together: the other trainers, where there are any.
+        before: the scores without the last tree, if training continues a model.
+        factor: the factor from a mean over these queries to a sum over all.
+        threads: number of threads; has no effect on results.
+        together: the group of trainers, if there are several.
     """
 
     def __init__(
@@ -132,13 +132,13 @@ class StepScale:
         self.last = None if before is None else self.judge(before)
 
     def judge(self, scores: FloatArray) -> Judged:
-        """The loss at these scores, with the bound of its curvature."""
+        """Return the loss at these scores, with the bound of its curvature."""
         now = self.bound.at(scores, curvature=True, threads=self.threads)
         assert now.curvature is not None
         return Judged(np.array(scores), now.value, now.grad, now.curvature.diagonal())
 
     def share(self, now: Judged) -> float:
-        """What the bound is multiplied by for the next tree: 1, ½, ¼ …"""
+        """Return the factor of the bound for the next tree: 1, ½, ¼ …"""
         last, self.last = self.last, now
         if last is None:
             return 1.0
@@ -147,7 +147,7 @@ class StepScale:
         if not (slope < 0 and bend > 0):
             return 1.0
         length, share = -slope / bend, 1.0
-        for _ in range(_DOUBLINGS):
+        for _ in range(_MAX_DOUBLINGS):
             there = last.scores + 2.0 * length * tree
             if not self._value(there) <= value + length * slope:
                 break
@@ -155,7 +155,7 @@ class StepScale:
         return share
 
     def _value(self, scores: FloatArray) -> float:
-        # A trainer that refused its scores alone would leave the others waiting.
+        # A trainer that raised alone would block the others.
         usable = np.isfinite(scores).all()
         return float(self._sum(self.bound.at(scores, threads=self.threads).value if usable else np.inf)[0])
 
@@ -165,15 +165,15 @@ class StepScale:
 
 
 class TreeObjective(ABC):
-    """A LightGBM objective ``(raw, dataset) -> (gradient, curvature)``; its buffers are filled anew each round.
+    """A LightGBM objective ``(raw, dataset) -> (gradient, curvature)`` with reused buffers.
 
     Args:
         bound: the loss on the training data.
-        intercept: what is added to the output of the trees, one number for each output.
-        sample: queries of a round; the others have neither gradient nor curvature. None: all.
-        rounds: how many rounds were made before (continued training).
-        threads: number of threads; results do not depend on it.
-        together: the other trainers, where there are any.
+        intercept: the constant added to each output of the trees.
+        sample: the queries of a round; others have no gradient and no curvature. None for all.
+        rounds: number of earlier rounds, if training continues.
+        threads: number of threads; has no effect on results.
+        together: the group of trainers, if there are several.
     """
 
     def __init__(
@@ -195,19 +195,19 @@ class TreeObjective(ABC):
 
     @abstractmethod
     def fill(self, raw: FloatArray) -> bool:
-        """Fill the two buffers at the trees' outputs, (n,) or (n, outputs); False where a number is not finite."""
+        """Fill both buffers at the trees' outputs, (n,) or (n, outputs); return False if a number is not finite."""
 
     @abstractmethod
     def scores(self, raw: FloatArray) -> FloatArray:
-        """The scores that rank the documents, from the trees' outputs."""
+        """Return the ranking scores from the trees' outputs."""
 
     def __call__(self, raw: FloatArray) -> tuple[Single, Single]:
-        """Gradient and curvature at the trees' outputs."""
-        with np.errstate(over="ignore", invalid="ignore"):  # looked after here
+        """Return gradient and curvature at the trees' outputs."""
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             usable = bool(np.isfinite(raw).all())
             if self.together is None:
                 finite = usable and self.fill(raw)
-            else:  # one that gave up alone would leave the others waiting
+            else:  # a trainer that raised alone would block the others
                 finite = self.fill(raw if usable else np.zeros_like(raw)) and usable
                 finite = not self.together.sum(np.array([float(not finite)]))[0]
         if not finite:
@@ -223,24 +223,24 @@ class TreeObjective(ABC):
         return (self.grad[0], self.curvature[0]) if len(self.grad) == 1 else (self.grad.T, self.curvature.T)
 
     def derivatives(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient and curvature of the loss at these scores; one that draws does so for this round."""
+        """Return gradient and curvature of the loss at these scores; stochastic losses draw for this round."""
         return self.bound.resampled(self.rounds).derivatives(scores, threads=self.threads)
 
     def floor(self, diagonal: FloatArray, factor: float) -> float:
-        """The least curvature of a row that has a gradient: a share of the mean over all rows, of all trainers."""
+        """Return the minimum curvature of a row with a gradient, from the mean over all rows of all trainers."""
         if self.together is None:
             return FLOOR * factor * float(diagonal.mean())
         total, rows = self.together.sum(np.array([factor * float(diagonal.sum()), float(diagonal.size)]))
         return FLOOR * float(total / rows)
 
     def pack(self, grad: FloatArray, diagonal: FloatArray, curvature_factor: float, floor: float) -> bool:
-        """Fill the two buffers with scaled copies in single precision; whether all of them are finite."""
+        """Fill both buffers with scaled values in single precision; return whether all are finite."""
         factors = self.factor, curvature_factor, floor
         return bool(kernels.pack_gradients(grad, diagonal, *factors, self.grad, self.curvature))
 
 
 class ScoreObjective(TreeObjective):
-    """One output a document: its score. The curvature is the diagonal of the loss's own, or its share by the stride."""
+    """One output per document, its score. The curvature is the diagonal of the loss's, scaled by `stride` if given."""
 
     stride: StepScale | None = None
 
@@ -262,7 +262,8 @@ class ScoreObjective(TreeObjective):
 class LikelihoodObjective(TreeObjective):
     """One output for each grade, trained on the likelihood of the grades (McRank).
 
-    The curvature is p(1 − p)·K/(K − 1): the K trees of a round move at once, and the factor is Friedman's (2001) share.
+    The curvature is p(1 − p)·K/(K − 1), because the K trees of a round change simultaneously; the factor is Friedman's
+    (2001).
     """
 
     def __init__(self, bound: BoundLoss, intercept: FloatArray, gains: FloatArray, **options: object) -> None:
@@ -283,12 +284,12 @@ class LikelihoodObjective(TreeObjective):
 
 
 class ExpectedGainObjective(LikelihoodObjective):
-    """One output for each grade; the score is Σ_k G(k) P(k) with P = softmax of the outputs, judged by any loss.
+    """One output for each grade; the score is Σ_k G(k) P(k) with P = softmax of the outputs, under any loss.
 
-    With a_k = ∂s/∂z_k = P_k (G_k − s), A = Σ_k |a_k|, g = ∂L/∂s and c the loss's curvature: the gradient is a_k·g and
-    the curvature |a_k|·(A·c + |g|). The first part bounds the Gauss-Newton term of all K trees moving at once, since
-    (Σ a_k δ_k)² ≤ A Σ |a_k| δ_k²; with it alone they would move the score by one Newton step of the loss. The second
-    stands for how the softmax bends, s'' = Σ a_k (δ_k − mean δ)², and keeps every step below 1.
+    With a_k = ∂s/∂z_k = P_k (G_k − s), A = Σ_k |a_k|, g = ∂L/∂s and c the curvature of the loss, the gradient is a_k·g
+    and the curvature |a_k|·(A·c + |g|). The first term bounds the Gauss-Newton term of all K trees changing
+    simultaneously, since (Σ a_k δ_k)² ≤ A Σ |a_k| δ_k²; alone it would change the score by one Newton step of the loss.
+    The second represents the curvature of the softmax, s'' = Σ a_k (δ_k − mean δ)², and keeps every step below 1.
     """
 
     @override
@@ -300,15 +301,15 @@ class ExpectedGainObjective(LikelihoodObjective):
             chances[rows] = grade_probabilities(raw[rows] + self.intercept)
             scores[rows] = expected_gains(chances[rows], self.gains)
 
-        each_block(forward, row_parts(slice(0, len(raw)), _ROWS), self.threads)
+        each_block(forward, row_parts(slice(0, len(raw)), _ROWS_PER_BLOCK), self.threads)
         grad, diagonal = self.derivatives(scores)
         of_scores = grad, diagonal, self.factor
         return bool(kernels.chain_gradients(chances, scores, self.gains, *of_scores, self.grad, self.curvature))
 
 
 def diverging(rounds: int) -> DataError:
-    """What to say where scores or gradients cease to be finite."""
+    """Return the error for scores or gradients that are not finite."""
     return DataError(
         f"Training diverges: after {rounds} rounds the scores or the gradient of the loss are not finite. Lower "
-        "learning_rate, raise l2 or min_data_in_leaf, or look for labels of enormous gain."
+        "learning_rate, raise l2 or min_data_in_leaf, or check for labels with an extremely large gain."
     )

@@ -1,5 +1,7 @@
-"""`TreeRanker`: gradient-boosted trees under any loss. LambdaMART = trees under LambdaRank; McRank = trees under the
-multinomial likelihood; expected-gain trees = grade probabilities from trees, under any loss of the score.
+"""`TreeRanker`: gradient-boosted trees under any loss.
+
+LambdaMART is trees under LambdaRank; McRank is trees under the multinomial likelihood; expected-gain trees predict
+grade probabilities and are trained under any loss of the score.
 """
 
 from __future__ import annotations
@@ -43,73 +45,74 @@ from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, only_trees, train_trees
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
-_ROWS = 1 << 18
+_ROWS_PER_BLOCK = 1 << 18
 
 
 class MonotoneWarning(UserWarning):
-    """Trees break a direction of `monotone`."""
+    """Trees violate a constraint of `monotone`."""
 
 
 @dataclass(eq=False, repr=False)
 class TreeRanker(ForestTerms, GradeProbabilities):
     """Gradient-boosted trees (LightGBM) whose gradient and curvature come from any loss of `toprank.losses`.
 
-    The objective is the sum over queries of the loss. A leaf's value is −Σ gradient / (Σ curvature + l2), with the
-    diagonal of the loss's curvature, never less than 1e-6 of its mean where there is a gradient. Where the loss has
-    only a bound of its curvature (`traits.curvature` is not ``exact``), a search along each tree says by which power of
-    2 it is too large for the next (Friedman 2001); not under DART, and not under LambdaRank, whose gradient has no
-    value to search by.
+    The objective is the sum of the loss over queries. The value of a leaf is −Σ gradient / (Σ curvature + l2), with the
+    diagonal of the loss's curvature, which is at least 1e-6 of its mean for rows with a gradient. If the loss has only
+    an upper bound of its curvature (`traits.curvature` is not ``exact``), a line search along each tree scales the
+    bound for the next tree by a power of 2 (Friedman 2001). This does not apply to DART, nor to LambdaRank, whose
+    gradient has no value to search on.
 
     Args:
-        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` or ``"lightgbm:rank_xendcg"``. A name means
-            the loss with its defaults, but ``"LambdaRank"`` means ``LambdaRank(truncation=30, norm=True)``, as in the
-            system LambdaMART. LightGBM's take whole labels from 0 to 30 only, and weigh a document's gradient by its
-            weight (our LambdaRank weighs a pair by both).
-        n_trees: most rounds of boosting; each makes a tree, or one for each grade.
-        num_leaves: most leaves of a tree.
-        learning_rate: the factor of a tree's values.
-        min_data_in_leaf: fewest documents in a leaf.
+        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` or ``"lightgbm:rank_xendcg"``. A name
+            selects the loss with its defaults, except that ``"LambdaRank"`` is
+            ``LambdaRank(truncation=30, norm=True)``, as in the system LambdaMART. LightGBM's losses support only
+            integer labels from 0 to 30, and weight the gradient of a document by its weight (our LambdaRank weights a
+            pair by both).
+        n_trees: maximum number of boosting rounds; each adds one tree, or one tree per grade.
+        num_leaves: maximum number of leaves per tree.
+        learning_rate: factor of the values of each tree.
+        min_data_in_leaf: minimum number of documents in a leaf.
         l2: penalty on the values of the leaves.
-        feature_fraction: share of the features that a tree may use, drawn by seed.
-        row_fraction: share of the documents that a tree is grown on, drawn by seed.
-        query_fraction: share of the queries, whole ones, that a tree is grown on, drawn by seed. (Under losses of ours
-            the documents of the others still count for `min_data_in_leaf`.)
-        boosting: ``gbdt``, or ``dart``: each round leaves out some of the earlier trees at random.
-        monotone: 1 (scores may only rise with the feature), −1 (only fall) or 0 for each feature; or a dictionary from
-            names or numbers of features to ±1. You are warned of directions that the finished trees break.
-        categorical: numbers or names of further features that hold categories: whole numbers from 0 on. Columns of
-            tables that are categories need not be named.
-        outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
+        feature_fraction: fraction of the features sampled for each tree.
+        row_fraction: fraction of the documents sampled for each tree.
+        query_fraction: fraction of whole queries sampled for each tree. (Under our losses, documents of the other
+            queries still count for `min_data_in_leaf`.)
+        boosting: ``gbdt``, or ``dart``, which drops random earlier trees in each round.
+        monotone: 1 (the score may only increase with the feature), −1 (only decrease) or 0 for each feature; or a
+            dictionary from names or indices of features to ±1. Violations in the finished trees cause a warning.
+        categorical: indices or names of further categorical features, with integers from 0. Categorical columns of
+            tables need not be listed.
+        outputs: ``score`` for one output per document. ``grades`` for one per grade: P = softmax, and the score is the
             expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial`` (McRank).
-        gain: G of ``outputs="grades"``: a name or a table.
+        gain: G for ``outputs="grades"``, a name or a table.
         metric: the metric of the history and of validation.
-        convention: the rules of that metric.
-        early_stopping: with `valid` data, stop after so many rounds without a better metric, and keep the best round;
-            None to make all rounds and keep them.
-        max_bin: bins of a feature.
-        init_model: a fitted `TreeRanker` to go on from, on the same features and outputs.
+        convention: the convention of that metric.
+        early_stopping: with `valid` data, stop after this many rounds without a better metric, and keep the best round.
+            None to run and keep all rounds.
+        max_bin: maximum number of bins per feature.
+        init_model: a fitted `TreeRanker` to continue from, with the same features and outputs.
         callbacks: functions of a `Round`, called after each; one that returns True ends the training.
-        lightgbm_params: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
-        seed: decides all sampling. The same data, seed and number of threads give the same model.
+        lightgbm_params: further LightGBM parameters by name, such as ``{"max_depth": 6}``.
+        seed: seed of all sampling. The same data, seed and number of threads give the same model.
         target_encoding: categories to replace by target encodings: ``"auto"`` (categories with many levels, if their
             encoding helps on held-out queries), True (all categories with many levels), False, or a list of names and
             pairs of names; see `toprank.rankers.target_encoding`.
-        threads: number of threads; None for all cores, or fewer on small data. Training has one thread in a process
+        threads: number of threads; None for all cores, or fewer on small data. Training uses one thread in a process
             forked from one that has used LightGBM, whose threads do not survive a fork.
-        verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
-            that is updated in a notebook, every ten seconds elsewhere.
+        verbose: whether to write the metric and the time left to standard error: about once a second on a terminal, in
+            one line that is updated in a notebook, every ten seconds elsewhere.
 
-    Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the
-    training with a warning; the best model so far is kept. If scores or gradients cease to be finite, training fails
-    with an error.
+    Every split sends missing features (NaN) in the direction that lowers the loss. An interrupt from the keyboard ends
+    the training with a warning, and the best model so far is kept. If scores or gradients cease to be finite, training
+    fails with an error.
 
-    Scores come from our own kernel, in the bits of LightGBM's `predict`; a model that was read needs no LightGBM.
+    Scores come from our own kernel, with the bits of LightGBM's `predict`; loaded models do not need LightGBM.
 
-    After fitting: `booster_` (LightGBM's, without `intercept_`, which the trees start from), `forest_` (the same trees
-    as they score), `best_iteration_` (rounds in the model), `history_` (round, train, valid: the metric after each
-    round; "train" only where the metric takes the training labels, and not with DART, which shows its training scores
-    without the trees it left out), `stopped_` (why, in words), `feature_importances_` (shares of the gain of all
-    splits), `directions_` (the directions of `monotone` that the finished trees are found to keep).
+    After fitting: `booster_` (LightGBM's booster, without `intercept_`, the initial score), `forest_` (the same trees
+    for scoring), `best_iteration_` (rounds in the model), `history_` (round, train, valid: the metric after each round;
+    "train" only if the metric supports the training labels, and not for DART, whose training scores exclude the dropped
+    trees), `stopped_` (the reason, in words), `feature_importances_` (shares of the gain of all splits), `directions_`
+    (the constraints of `monotone` that the finished trees satisfy).
 
     Cost: that of LightGBM, and of the loss once per round. Source: Friedman 2001; Burges 2010 (LambdaMART); Li, Burges
     & Wu 2007 (McRank).
@@ -167,9 +170,12 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             "num_leaves": (4, 128, "log"),
             "learning_rate": (0.02, 0.3, "log"),
             "min_data_in_leaf": (5, 200, "log"),
-            "l2": [0.0, 0.1, 1.0, 10.0],  # values, because a logarithmic range cannot hold the default of 0
+            "l2": [0.0, 0.1, 1.0, 10.0],  # values, because a logarithmic range excludes the default of 0
             "feature_fraction": (0.3, 1.0),
-            "row_fraction": (0.5, 1.0),  # every objective can sample rows; not every one of LightGBM's samples queries
+            "row_fraction": (
+                0.5,
+                1.0,
+            ),  # all objectives support row sampling; not all of LightGBM's support query sampling
         }
 
     # ---- training ----
@@ -213,17 +219,17 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             self.warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
         elif not self.booster_.feature_importance().any():
             self.warn_constant(
-                f"TreeRanker: no tree found a split, so all documents score alike. {self._why_none(data)}"
+                f"TreeRanker: no tree found a split, so all documents have the same score. {self._why_none(data)}"
             )
 
     def _why_none(self, data: RankingData | Source) -> str:
-        """Return what may keep trees from a split, as a sentence."""
+        """Return a likely reason why no tree found a split, as a sentence."""
         if (
             isinstance(data, RankingData)
             and self._reads_labels
             and np.array_equal(data.queries.max(data.labels), data.queries.min(data.labels))
         ):
-            return "In no query do the labels differ."
+            return "All documents of each query have the same label."
         if self.min_data_in_leaf == 1:
             return "No split of any feature lowers the loss."
         return (
@@ -238,12 +244,12 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         if self.target_encoding == "auto":
             return False
         raise DataError(
-            f"lightgbm_params['{by_feature[0]}'] refers to features by position, but target_encoding gives the trees "
-            "other columns. Leave one of the two out."
+            f"lightgbm_params['{by_feature[0]}'] refers to features by position, but target_encoding changes the "
+            "columns. Drop one of the two."
         )
 
     def directions_of_columns(self, data: RankingData | Source) -> list[int] | None:
-        """Return the direction that `monotone` gives each column that the trees see."""
+        """Return the direction that `monotone` sets for each input column."""
         if self.columns_ is None:
             return monotone_directions(self.monotone, data)
         directions = monotone_directions(self.monotone, self._features)
@@ -253,18 +259,18 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             place for place, direction in enumerate(directions) if direction and place not in self.columns_.unchanged
         ]
         if gone:
-            raise DataError(f"Feature number {gone[0]} (from 0) cannot be both categorical and monotone.")
+            raise DataError(f"Feature {gone[0]} (from 0) cannot be both categorical and monotone.")
         return self.columns_.by_column(directions)
 
     def _of_features(self, directions: list[int]) -> list[int]:
-        """Return the directions of features from those of columns."""
+        """Return the directions of features, from the directions of input columns."""
         if self.columns_ is None:
             return directions
         by_place = dict(zip(self.columns_.unchanged, directions, strict=False))
         return [by_place.get(place, 0) for place in range(self.n_features_in_)]
 
     def categorical_of_columns(self, data: RankingData) -> list[int]:
-        """Return the columns that are split by sets of values."""
+        """Return the input columns that are split by sets of values."""
         if self.columns_ is None:
             return categorical_columns(self.categorical, data)
         places = {place_of(feature, self._features, "categorical") for feature in self.categorical}
@@ -277,7 +283,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return BareColumns(self.n_features_in_, None if names is None else tuple(names))
 
     def _held(self, directions: list[int]) -> list[int]:
-        """Return the directions that the finished trees keep; warn of the others."""
+        """Return the directions that the finished trees satisfy; warn about the others."""
         held = verified_monotonicity(self.forest_, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
@@ -294,8 +300,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
             raise DataError(
-                f"init_model does not keep to what monotone says of feature {self._named(turned)}, and its trees stay "
-                "as they are. Train it under the same monotone, or leave that out."
+                f"init_model violates the monotone constraint of feature {self._named(turned)}, and its trees do not "
+                "change. Train it with the same monotone, or omit monotone."
             )
 
     def _named(self, places: Sequence[int]) -> str:
@@ -318,15 +324,15 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return self._expected(forest) if len(self.gains_) else forest
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
-        """Yield P(grade | x) before calibration, in blocks of rows, since each grade needs several numbers a row."""
-        parts = row_parts(slice(0, X.shape[0]), _ROWS)
+        """Yield P(grade | x) before calibration in blocks of rows, which limits memory."""
+        parts = row_parts(slice(0, X.shape[0]), _ROWS_PER_BLOCK)
         return (grade_probabilities(self.raw_scores(X[rows]) + self.intercept_) for rows in parts)
 
     def _own_probabilities(self, X: Any) -> FloatArray:
         return _joined(self._grade_blocks(self._prediction_rows(X)))
 
     def raw_scores(self, X: Any) -> FloatArray:
-        """Return the trees' sums without the intercept, (n,) or (n, grades), of rows with the columns that they see."""
+        """Return the sums of the trees without the intercept, (n,) or (n, grades), for rows of input columns."""
         return self._trees.forest.predict(X, self.threads)
 
     @property
@@ -337,25 +343,25 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     @property
     def booster_(self) -> Any:
-        """LightGBM's booster; if the model was read from a file, it is made at its first use."""
+        """LightGBM's booster; for a loaded model it is created at its first use."""
         check_is_fitted(self)
         return self._trees.booster
 
     @available_if(has_grades)
     def predict_proba(self, X: Any) -> FloatArray:
-        """P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
+        """Return P(grade | x), one column for each grade 0 … K − 1; only with ``outputs="grades"``."""
         check_is_fitted(self)
         return by_row(X, _joined(self._calibrated(P) for P in self._grade_blocks(self._prediction_rows(X))))
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """How much each feature's splits lowered the objective, as shares of 1."""
+        """The loss reduction of each feature's splits, with sum 1."""
         return self.shares_of_features(self.forest_.feature_gains)
 
     # ---- files ----
 
     def state(self) -> State:
-        """See `Ranker.state`. Callbacks and `init_model` served the training and are not part of the model."""
+        """See `Ranker.state`. Callbacks and `init_model` are not part of the model."""
         state, lightgbm_params = super().state(), self.as_fitted.lightgbm_params
         if lightgbm_params is not None:
             further = {name: plain(f"lightgbm_params['{name}']", value) for name, value in lightgbm_params.items()}
@@ -377,23 +383,25 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
         ranker.l2_ = float(ranker.l2)
         ranker._trees = _TrainedTrees(text=needed(state.texts, "trees"))
-        _ = ranker._trees.forest.packed  # reads the text: a forged one is refused here, and no request waits for it
+        _ = (
+            ranker._trees.forest.packed
+        )  # parse the text now, so that a forged one is refused and the first prediction is fast
         return ranker
 
     @override
     def check_restored(self) -> None:
         super().check_restored()
         if self.forest_.n_features != self.n_columns_:
-            raise DataError("the trees do not fit the number of features")
+            raise DataError("the trees do not match the number of features")
         outputs = self.forest_.outputs
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
-            raise DataError("the trees do not fit the number of outputs")
+            raise DataError("the trees do not match the number of outputs")
         if self.directions_ is not None:
             monotone_directions(self.directions_, self._features)
 
 
 class _TrainedTrees:
-    """LightGBM's booster or the text of a file, and what is made of either at its first use."""
+    """LightGBM's booster or the text of a file, and the other representations, created at their first use."""
 
     def __init__(self, booster: Any = None, text: str | None = None) -> None:
         if booster is not None:
@@ -403,7 +411,7 @@ class _TrainedTrees:
 
     @cached_property
     def text(self) -> str:
-        """LightGBM's text, as it stands in the file of the model."""
+        """LightGBM's text, as stored in the model file."""
         return only_trees(self.booster.model_to_string())
 
     @cached_property
@@ -416,6 +424,6 @@ class _TrainedTrees:
 
 
 def _joined(blocks: Iterable[FloatArray]) -> FloatArray:
-    """The blocks one below the other; a single one is not copied."""
+    """Concatenate the blocks; a single one is not copied."""
     arrays = list(blocks)
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

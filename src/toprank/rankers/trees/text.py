@@ -1,9 +1,9 @@
-"""LightGBM's text format, read into checked numbers and written anew: LightGBM sees only text of ours.
+"""LightGBM's text format, parsed into checked numbers and written again, so that LightGBM only reads our own text.
 
-LightGBM ends the process where a number is missing, and follows the numbers that are there anywhere. Two readers of one
-text may also differ about what it says. So every line must be one that LightGBM writes, in its place, each number must
-make sense, and what LightGBM is given is written from those numbers. Of a text of LightGBM's that is the same text,
-byte for byte.
+LightGBM terminates the process if a number is missing, does not validate the numbers present, and two parsers may
+interpret one text differently. Therefore every line must be one that LightGBM writes, in its place, every number is
+validated, and the text passed to LightGBM is written from these numbers. For a text written by LightGBM it is
+identical, byte for byte.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from toprank.rankers.trees.forest import Forest, TrainingFacts
 
 END_OF_TREES = "end of trees\n"
 GAP = "\n\n\n"
-_MOST_LEAVES = 131_072  # LightGBM's own limit
-_MOST_OUTPUTS = 10_000
-_LARGEST = 1e300  # of the sum of all leaves: no score overflows
+_MAX_LEAVES = 131_072  # LightGBM's own limit
+_MAX_OUTPUTS = 10_000
+_MAX_SUM = 1e300  # of the absolute leaf values, so that no score overflows
 
 _DIGITS = r"\d{1,18}"
 _NUMBER = r"-?(?:\d{1,18}(?:\.\d{1,24})?(?:e[+-]\d{1,3})?|inf)"
@@ -49,7 +49,7 @@ _OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
 _INSIDE = ("internal_value", "internal_weight", "internal_count")
 _INTEGERS = {"num_leaves", "num_cat", "split_feature", "decision_type", "left_child", "right_child", "leaf_count"}
 _INTEGERS |= {"internal_count", "cat_boundaries", "cat_threshold", "is_linear"}
-_EXACT = {"threshold", "leaf_value", "leaf_weight"}  # written to the last bit; others, by LightGBM too, to six digits
+_EXACT = {"threshold", "leaf_value", "leaf_weight"}  # written exactly; the others to six digits, as in LightGBM
 
 Fields = dict[str, npt.NDArray[Any]]
 
@@ -58,29 +58,29 @@ Fields = dict[str, npt.NDArray[Any]]
 
 
 def read_trees(text: str) -> Forest:
-    """The trees of a text that may be forged.
+    """Parse the trees of a text that may be forged.
 
-    Refused are sizes that point outside, children that form no tree, unknown features, lines that LightGBM does not
-    write, and numbers that it cannot hold.
+    Refuses sizes out of range, children that do not form a tree, unknown features, lines that LightGBM does not write,
+    and numbers out of range.
 
     Raises:
-        DataError: in words that finish the sentence "The model is inconsistent: …".
+        DataError: the message completes the sentence "The model is inconsistent: …".
     """
     head, blank, rest = text.partition("\n\n")
     body, end, more = rest.partition(END_OF_TREES)
     refuse_if(
         not (head.startswith("tree\n") and blank and end and text.isascii()) or more,
-        "the text does not hold LightGBM's trees",
+        "the text does not contain LightGBM's trees",
     )
     *blocks, last = body.split(GAP)
     announced = _announced(head, [len(block) + len(GAP) for block in blocks])
-    refuse_if(last.strip("\n"), "the text does not hold LightGBM's trees")
+    refuse_if(last.strip("\n"), "the text does not contain LightGBM's trees")
     return read_blocks(blocks, announced)
 
 
 def read_blocks(blocks: Sequence[str], head: TextHead) -> Forest:
-    """The forest of the trees' own parts of a text; nothing in them is trusted either."""
-    refuse_if(not blocks or len(blocks) % head.outputs, "the description of the trees contradicts itself")
+    """Parse the text of each tree into a forest, with the same validation."""
+    refuse_if(not blocks or len(blocks) % head.outputs, "the description of the trees is inconsistent")
     trees = []
     for number, block in enumerate(blocks):
         refuse_if(
@@ -91,8 +91,8 @@ def read_blocks(blocks: Sequence[str], head: TextHead) -> Forest:
             raise DataError(f"tree number {number} (from 0) is damaged")
         trees.append(fields)
     refuse_if(
-        not sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees) < _LARGEST,
-        "the trees give scores that are no finite numbers",
+        not sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees) < _MAX_SUM,
+        "the scores of the trees may not be finite",
     )
     return _forest(head, trees)
 
@@ -107,7 +107,7 @@ def _forest(head: TextHead, trees: list[Fields]) -> Forest:
     set_size[by_category] = np.concatenate([np.zeros(0, np.int64), *sizes])
     numbers = {name: joined(name) for name in (*_OF_LEAVES[1:], *_INSIDE, "shrinkage")}
     weights = np.zeros(int(n_leaves.sum()))
-    weights[np.repeat(n_leaves > 1, n_leaves)] = numbers["leaf_weight"]  # a tree of one leaf tells none
+    weights[np.repeat(n_leaves > 1, n_leaves)] = numbers["leaf_weight"]  # a tree with one leaf has no weight
     return Forest(
         n_features=len(head.infos),
         n_leaves=n_leaves,
@@ -127,7 +127,7 @@ def _forest(head: TextHead, trees: list[Fields]) -> Forest:
 
 
 class TextHead(NamedTuple):
-    """What stands above the trees."""
+    """The header above the trees."""
 
     outputs: int
     objective: str | None
@@ -136,21 +136,19 @@ class TextHead(NamedTuple):
 
 
 def _announced(head: str, sizes: list[int]) -> TextHead:
-    """What stands above the trees, which are as long as `sizes` says."""
+    """Parse the header; `sizes` are the actual lengths of the trees."""
     announced = _HEAD.fullmatch(head)
-    contradiction = DataError("the description of the trees contradicts itself")
+    contradiction = DataError("the description of the trees is inconsistent")
     if announced is None:
-        refuse_if(
-            "\naverage_output\n" in head, "the trees are a random forest's, to be averaged; only boosted ones are known"
-        )
+        refuse_if("\naverage_output\n" in head, "the trees are a random forest; only boosted trees are supported")
         raise contradiction
     outputs, features, infos = int(announced["outputs"]), int(announced["last"]) + 1, announced["infos"].split(" ")
     named = announced["names"].split(" ")
-    if not 1 <= outputs <= _MOST_OUTPUTS or len(named) != features or len(infos) != features:
+    if not 1 <= outputs <= _MAX_OUTPUTS or len(named) != features or len(infos) != features:
         raise contradiction
     if named != column_names(features) or not all(INFO.fullmatch(info) for info in infos):
         raise contradiction
-    refuse_if(announced["sizes"] != " ".join(map(str, sizes)), "there are other trees than were announced")
+    refuse_if(announced["sizes"] != " ".join(map(str, sizes)), "the sizes of the trees differ from those stated")
     directions = None
     if announced["directions"] is not None:
         words = announced["directions"].split(" ")
@@ -161,7 +159,7 @@ def _announced(head: str, sizes: list[int]) -> TextHead:
 
 
 def column_names(features: int) -> list[str]:
-    """Return the names that LightGBM gives to features without any."""
+    """Return LightGBM's names for features without names."""
     return [f"Column_{number}" for number in range(features)]
 
 
@@ -171,7 +169,7 @@ def _line_names(by_category: bool) -> tuple[str, ...]:
 
 
 def _fields(block: str, number: int) -> Fields | None:
-    """The lines of a tree as numbers; None where one is missing, out of place, or no number."""
+    """Parse the lines of a tree; None if a line is missing, out of place or not numeric."""
     lines = block.split("\n")
     names = _line_names("\ncat_boundaries=" in block)
     if not block.isascii() or lines[0] != f"Tree={number}" or len(lines) != 1 + len(names):
@@ -194,7 +192,7 @@ def _is_tree(fields: Fields, features: int) -> bool:
     leaves, nodes = int(fields["num_leaves"][0]), int(fields["num_leaves"][0]) - 1
     of_leaves = {name: 0 if name == "leaf_weight" and leaves == 1 else leaves for name in _OF_LEAVES}
     counts = dict.fromkeys((*_OF_NODES, *_INSIDE), nodes) | of_leaves
-    if not 1 <= leaves <= _MOST_LEAVES or any(len(fields[name]) != count for name, count in counts.items()):
+    if not 1 <= leaves <= _MAX_LEAVES or any(len(fields[name]) != count for name, count in counts.items()):
         return False
     if fields["is_linear"][0] or not np.isfinite(fields["leaf_value"]).all():
         return False
@@ -209,7 +207,7 @@ def _within(values: npt.NDArray[Any], below: int) -> bool:
 
 
 def _children_fit(fields: Fields, leaves: int) -> bool:
-    """Inner nodes are numbered from 0 as they are made, leaves −1, −2 …: each is the child of one earlier node."""
+    """Return whether inner nodes from 0 and leaves −1, −2 … are each the child of exactly one earlier node."""
     sides, nodes = (fields["left_child"], fields["right_child"]), leaves - 1
     wanted = np.concatenate([np.arange(-leaves, 0), np.arange(1, nodes)]) if nodes else np.zeros(0)
     if not np.array_equal(np.sort(np.concatenate(sides)), wanted):
@@ -218,7 +216,7 @@ def _children_fit(fields: Fields, leaves: int) -> bool:
 
 
 def _categories_fit(fields: Fields, count: int) -> bool:
-    """Splits by category point to `count` sets, one each in their order; a set is a run of 32-bit words."""
+    """Return whether splits by category refer to `count` sets in order; a set is a range of 32-bit words."""
     used = fields["threshold"][fields["decision_type"] % 2 == 1]
     if count == 0 or "cat_boundaries" not in fields:
         return count == 0 and len(used) == 0 and "cat_boundaries" not in fields
@@ -232,7 +230,7 @@ def _categories_fit(fields: Fields, count: int) -> bool:
 
 
 def written_trees(forest: Forest) -> str:
-    """The text that LightGBM would write."""
+    """Return the text that LightGBM would write."""
     blocks = [_block(number, fields) for number, fields in enumerate(_trees_of(forest))]
     return "".join([_head(forest, [len(block) for block in blocks]), "\n\n", *blocks, END_OF_TREES])
 
@@ -260,7 +258,7 @@ def _block(number: int, fields: Fields) -> str:
 
 
 def _trees_of(forest: Forest) -> Iterator[Fields]:
-    """The lines of each tree; what only LightGBM's training knows is 0 where it is not told."""
+    """Yield the lines of each tree; values known only to LightGBM's training are 0 if missing."""
     nodes, leaves, count = np.zeros(len(forest.feature)), np.zeros(len(forest.values)), len(forest.n_leaves)
     numbers: Fields = dict.fromkeys(_INSIDE, nodes) | dict.fromkeys(_OF_LEAVES, leaves)
     numbers["shrinkage"] = np.ones(count)
@@ -278,7 +276,7 @@ def _trees_of(forest: Forest) -> Iterator[Fields]:
         if len(ends) > 1:
             threshold[sizes > 0] = np.arange(len(ends) - 1)
             fields |= {"cat_boundaries": ends, "cat_threshold": forest.words[word : word + ends[-1]]}
-        if n_leaves == 1:  # LightGBM writes none there
+        if n_leaves == 1:  # LightGBM writes none for a single leaf
             fields["leaf_weight"] = fields["leaf_weight"][:0]
         fields |= {"threshold": threshold, "decision_type": decision[inner], "num_leaves": np.array([n_leaves])}
         fields |= {"num_cat": np.array([len(ends) - 1]), "is_linear": np.zeros(1)}

@@ -1,4 +1,4 @@
-"""A training run of LightGBM: where it starts, its data sets, its objective, our metrics, and what comes out."""
+"""Training with LightGBM: initial state, data sets, objective, metrics and result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toprank.rankers.trees.parameters import (
     InitialTrees,
     built_in,
     check_features,
-    grown,
+    initial_trees,
     lightgbm_parameters,
 )
 from toprank.rankers.trees.text import END_OF_TREES
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
 Metric = Callable[[FloatArray], float]
 
 _BY_NAME: dict[str, dict[str, Any]] = {"LambdaRank": {"truncation": 30, "norm": True}}
-"""What a name alone means on trees, where that is not what the loss's own defaults say: as the system LambdaMART."""
+"""Options that a loss name selects for trees, if they differ from the loss's defaults, as in the system LambdaMART."""
 
-_LAST_BUILT_IN_LABEL = 30  # LightGBM's own table of gains ends there
+_LAST_BUILT_IN_LABEL = 30  # the end of LightGBM's own table of gains
 
 
 class InitialState(NamedTuple):
-    """What is known before the first round."""
+    """The state before the first round."""
 
     gains: FloatArray
-    """G of each grade; empty where the output is the score itself."""
+    """G of each grade; empty if the output is the score."""
     intercept: FloatArray
-    """What the trees start from, one number for each output."""
+    """The constant of each output."""
     objective: TreeObjective | None
-    """None: an objective of LightGBM's own."""
+    """The objective; None for LightGBM's own."""
     before: InitialTrees | None
-    """The trees to go on from: those of `init_model`, or of a checkpoint."""
+    """The trees to continue from, of `init_model` or a checkpoint."""
 
     @classmethod
     def from_ranker(cls, ranker: TreeRanker, data: RankingData) -> InitialState:
-        """Look at the loss, the outputs and the labels; refuse what does not go together."""
-        before = grown(ranker)
+        """Build the state from loss, outputs and labels; refuse invalid combinations."""
+        before = initial_trees(ranker)
         loss, gains = loss_on_labels(ranker, data.labels)
         if loss is None:
             return cls(np.zeros(0), np.zeros(1), None, before)
@@ -82,12 +82,12 @@ class InitialState(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """Rounds that were made already."""
+        """Number of earlier rounds."""
         return 0 if self.before is None else self.before.rounds
 
 
 def loss_on_trees(loss: Loss | str) -> Loss:
-    """The loss itself where one is given; by name, the loss as trees are commonly grown under it.
+    """Return the given loss, or for a name the loss with the usual options for trees.
 
     >>> loss_on_trees("LambdaRank").truncation, loss_on_trees(make_loss("LambdaRank")).truncation
     (30, None)
@@ -97,9 +97,9 @@ def loss_on_trees(loss: Loss | str) -> Loss:
 
 
 def loss_on_labels(ranker: TreeRanker, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
-    """The loss (None: one of LightGBM's own) and the gain of each grade (none: the output is the score).
+    """Return the loss (None for LightGBM's own) and the gain of each grade (empty if the output is the score).
 
-    What does not go together is refused. `labels` may be all labels, or just the distinct ones.
+    Invalid combinations are refused. `labels` may be all labels or the unique ones.
     """
     if built_in(ranker.loss):
         _check_built_in(ranker, labels)
@@ -116,7 +116,7 @@ def first_intercept(
     counts: FloatArray,
     value: Callable[[float], float],
 ) -> FloatArray:
-    """What the trees start from: the model's so far, else see `first_outputs`; 0 where nobody knows better."""
+    """Return the initial outputs: from the model so far, else from `first_outputs`, else 0."""
     if ranker.init_model is not None:
         return np.array(ranker.init_model.intercept_)
     start = first_outputs(loss, len(gains), grades, counts, value)
@@ -131,7 +131,7 @@ def objective_of(
     X: Any,
     together: TrainerGroup | None = None,
 ) -> TreeObjective:
-    """The objective of LightGBM's rounds: of one score a document, or of an output for each grade. X: the features."""
+    """Return the objective of LightGBM's rounds, for one score per document or an output per grade. X: the features."""
     rank, share = 0 if together is None else together.rank, ranker.query_fraction
     sample = QuerySample(bound.queries, share, ranker.seed, rank) if share < 1 else None
     threads, gains, intercept = ranker.threads, start.gains, start.intercept
@@ -140,14 +140,14 @@ def objective_of(
         kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
         return kind(bound, intercept, gains, **options, together=together)
     objective = ScoreObjective(bound, intercept, **options, together=together)
-    if needs_search(loss) and ranker.boosting != "dart":  # whose scores are now and then without some of the trees
+    if needs_search(loss) and ranker.boosting != "dart":  # whose scores exclude the dropped trees
         last = _before_the_last(start.before, X, intercept)
         objective.stride = StepScale(bound, last, factor=objective.factor, threads=threads, together=together)
     return objective
 
 
 def _before_the_last(model: InitialTrees | None, X: Any, intercept: FloatArray) -> FloatArray | None:
-    """The scores of a model that training goes on from, without its last tree."""
+    """Return the scores of the continued model without its last tree."""
     if model is None or model.rounds == 0:
         return None
     rounds = model.rounds - 1
@@ -162,16 +162,16 @@ def _check_built_in(ranker: TreeRanker, labels: FloatArray) -> None:
     wrong = ~((labels >= 0) & (labels <= last) & (labels == np.floor(labels)))
     if wrong.any():
         raise DataError(
-            f"{ranker.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
-            "losses (LambdaRank, XENDCG) take any grades."
+            f"{ranker.loss} needs integer labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
+            "losses (LambdaRank, XENDCG) support any grades."
         )
 
 
 class BoostingResult(NamedTuple):
-    """The outcome of a training."""
+    """The result of a training."""
 
     booster: Any
-    """LightGBM's booster of the chosen rounds."""
+    """LightGBM's booster with the selected rounds."""
     rounds: int
     valid: float | None
     """Their metric on the validation data."""
@@ -179,15 +179,15 @@ class BoostingResult(NamedTuple):
     convention: str
     history: dict[str, list[float]]
     stopped: str
-    """Why training ended, as a sentence."""
+    """The reason why training ended, as a sentence."""
     interrupted: bool
 
 
 @singledispatch
 def train_trees(data: Any, ranker: TreeRanker, valid: Any) -> tuple[InitialState, BoostingResult]:
-    """Train as the ranker asks, on `RankingData`; whoever has other data registers how, by their type.
+    """Train on `RankingData`; other types of data register an implementation.
 
-    A training that a `TimeLimit` ends is kept by the `Resumable` around it; the same fit within that goes on with it.
+    If a `TimeLimit` ends the training, the surrounding `Resumable` keeps it, and the same fit within it continues it.
     """
     suspended = suspended_trainings()
     if suspended is None:
@@ -201,11 +201,11 @@ def train_trees(data: Any, ranker: TreeRanker, valid: Any) -> tuple[InitialState
 
 
 class TreeTraining(NamedTuple):
-    """A training of LightGBM that can go on after it was stopped between two rounds."""
+    """A LightGBM training that can continue after it was stopped between two rounds."""
 
     start: InitialState
     parameters: dict[str, Any]
-    """For LightGBM."""
+    """LightGBM's parameters."""
     sets: dict[str, Any]
     metrics: dict[str, Metric]
     watch: BoosterStopping
@@ -214,15 +214,17 @@ class TreeTraining(NamedTuple):
 
     @classmethod
     def begin(cls, ranker: TreeRanker, data: RankingData, valid: RankingData | None) -> TreeTraining:
-        """Check what the ranker asks for, and bring it into LightGBM's form."""
+        """Validate the parameters and convert them to LightGBM's."""
         start = InitialState.from_ranker(ranker, data)
         columns = ranker.categorical_of_columns(data)
         check_features(ranker, data.n_features)
-        if int(ranker.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, and names its own variables then
+        if (
+            int(ranker.row_fraction * data.n_documents) == 0
+        ):  # rounds like LightGBM, whose own message names internal variables
             documents = "1 document leaves" if data.n_documents == 1 else f"{data.n_documents} documents leave"
-            raise DataError(f"row_fraction={ranker.row_fraction:g} of {documents} none to grow a tree on; raise it.")
+            raise DataError(f"row_fraction={ranker.row_fraction:g} of {documents} none to train a tree on; raise it.")
         parameters = lightgbm_parameters(ranker, data, len(start.intercept), columns)
-        # DART shows its training scores without the trees that it left out.
+        # DART's training scores exclude the dropped trees.
         judges = training_metrics(ranker, None if ranker.boosting == "dart" else data, valid, lenient=True)
         judge = judges.get("valid")
         sets = datasets(ranker, data, valid, columns)
@@ -231,7 +233,7 @@ class TreeTraining(NamedTuple):
             steps=ranker.n_trees,
             dart=ranker.boosting == "dart",
             sampled=is_sampled(ranker),
-            # As later rounds are judged: `predict` would calibrate, if the model to go on from was calibrated.
+            # Raw scores as in later rounds: `predict` would apply the calibration of init_model.
             **stopping_options(
                 ranker, judge, lambda before, valid: scores(before.raw_scores(valid.X)), PriorTraining(start.rounds)
             ),
@@ -244,7 +246,7 @@ class TreeTraining(NamedTuple):
         return cls(start, parameters, sets, metrics, watch, name)
 
     def run(self, ranker: TreeRanker) -> tuple[InitialState, BoostingResult]:
-        """Make rounds until the training ends or its time is over; a later call goes on from there."""
+        """Run rounds until the training ends or its time limit is reached; a later call continues."""
         watch = self.watch
         make_rounds(ranker, self.parameters, self.sets, self.start, self.metrics, watch)
         trees, rounds, value = watch.kept()
@@ -263,7 +265,7 @@ class TreeTraining(NamedTuple):
 
 
 def finished(trees: str, rounds: int) -> Any:
-    """The booster of the trees that are kept; refused where a leaf is not finite."""
+    """Return the booster of the selected trees; refuse leaves that are not finite."""
     booster = booster_of(only_trees(trees))
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
         raise diverging(rounds)
@@ -271,12 +273,12 @@ def finished(trees: str, rounds: int) -> Any:
 
 
 def is_sampled(ranker: TreeRanker) -> bool:
-    """Whether a round sees a part of the documents or features."""
+    """Return whether a round uses only a sample of the documents or features."""
     return min(ranker.feature_fraction, ranker.row_fraction, ranker.query_fraction) < 1
 
 
 def datasets(ranker: TreeRanker, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
-    """LightGBM's data sets, "train" and "valid"."""
+    """Return LightGBM's data sets, "train" and "valid"."""
     more: dict[str, Any] = {}
     if built_in(ranker.loss):
         more = {"group": data.queries.sizes, "weight": row_weights(data)}
@@ -291,15 +293,15 @@ def datasets(ranker: TreeRanker, data: RankingData, valid: RankingData | None, c
 
 def make_rounds(
     ranker: TreeRanker,
-    words: dict[str, Any],
+    parameters: dict[str, Any],
     sets: dict[str, Any],
     start: InitialState,
     metrics: dict[str, Metric],
     watch: BoosterStopping,
 ) -> None:
-    """Make the rounds, unless an interrupt from the keyboard ends them; `words` are the parameters for LightGBM."""
+    """Run the rounds until the end or an interrupt from the keyboard; `parameters` are LightGBM's parameters."""
     library, own = first_use("lightgbm"), start.objective
-    X, sampled = sets["train"].data, words.get("bin_construct_sample_cnt", SAMPLED)
+    X, sampled = sets["train"].data, parameters.get("bin_construct_sample_cnt", SAMPLED)
     if watch.booster is None:
         check_memory(X, sampled)
 
@@ -308,7 +310,7 @@ def make_rounds(
         watch.settle_draws()
         try:
             return own(raw)
-        except KeyboardInterrupt:  # let the round end: DART has put some trees aside and must bring them back
+        except KeyboardInterrupt:  # finish the round, because DART must restore the trees that it dropped
             watch.interrupted = True
             return own(raw)
 
@@ -319,12 +321,12 @@ def make_rounds(
         return "metric", metrics[name](raw), watch.higher_is_better
 
     try:
-        with on_threads_of(library.basic._LIB, words["num_threads"]) as whose:
-            if ranker.verbose and not in_notebook():  # there progress is one line, which is written over
+        with on_threads_of(library.basic._LIB, parameters["num_threads"]) as whose:
+            if ranker.verbose and not in_notebook():  # notebooks show progress in one updated line
                 ProgressLine()(f"Losses and metrics run on {whose}.")
             if watch.booster is None:
                 library.train(
-                    words | {"objective": built_in(ranker.loss) if own is None else gradients},
+                    parameters | {"objective": built_in(ranker.loss) if own is None else gradients},
                     sets["train"],
                     num_boost_round=watch.steps,
                     valid_sets=[sets[name] for name in metrics] or None,
@@ -341,7 +343,7 @@ def make_rounds(
     except MemoryError:
         raise too_little_memory(X, sampled) from None
     except KeyboardInterrupt:
-        if watch.booster is None:  # not a single round to keep
+        if watch.booster is None:  # no completed round
             raise
         watch.interrupt()
 
@@ -349,7 +351,7 @@ def make_rounds(
 def _make_further_rounds(
     gradients: Callable[..., Any] | None, evaluate: Callable[..., Any], judged: list[str], watch: BoosterStopping
 ) -> None:
-    """Go on with the booster of a watch that stopped for lack of time, as `lightgbm.train` would have done."""
+    """Continue with the booster of a training that reached its time limit, as `lightgbm.train` would have done."""
     callback, booster = first_use("lightgbm").callback, watch.booster
     watch.go_on()
     for number in range(watch.attempts, watch.steps):
@@ -363,20 +365,20 @@ def _make_further_rounds(
 
 
 def _untrainable(problem: Exception) -> DataError:
-    reason = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
-    return DataError(f"LightGBM cannot train like this: {reason}.")
+    reason = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it requires \1", str(problem)).strip(" .\n")
+    return DataError(f"LightGBM cannot train with these settings: {reason}.")
 
 
 def only_trees(text: str) -> str:
-    """A model's text without what follows the trees: parameters of the training, which ours are written down for."""
+    """Return a model's text without the training parameters after the trees."""
     return text[: text.index(END_OF_TREES) + len(END_OF_TREES)]
 
 
 def booster_of(trees: str) -> Any:
-    """LightGBM's booster from its text; one that it cannot read is refused."""
+    """Return LightGBM's booster from its text; refuse text that LightGBM cannot read."""
     library = first_use("lightgbm")
-    if not trees.startswith("tree\n"):  # LightGBM would say so on the standard error of the process, too
-        raise DataError("the trees cannot be read: this is not LightGBM's text")
+    if not trees.startswith("tree\n"):  # LightGBM would also write to the standard error of the process
+        raise DataError("the trees cannot be read: the text is not LightGBM's")
     try:
         return library.Booster(model_str=trees)
     except library.basic.LightGBMError as problem:

@@ -1,4 +1,4 @@
-"""Estimators of other libraries as rankers: trained, compared and reported as ours are."""
+"""Estimators of other libraries as rankers, to train, compare and report like our own."""
 
 from __future__ import annotations
 

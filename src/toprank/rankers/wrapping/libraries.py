@@ -1,4 +1,4 @@
-"""How each library wants to be told of queries, weights and validation data, gives scores, and writes itself down."""
+"""Adapters for each library: queries, weights and validation data, scores, and conversion to model files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toprank.rankers.outputs import weights_to_fit
 
 
 class WrappedLibrary:
-    """Any estimator of scikit-learn's kind."""
+    """Adapter for any scikit-learn-compatible estimator."""
 
     supports_categories = False
     supports_sparse = True
@@ -31,7 +31,7 @@ class WrappedLibrary:
     # ---- fitting ----
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
-        """Fit the estimator; validation data and early stopping are for those that can use them."""
+        """Fit the estimator; validation data and early stopping are used by estimators that support them."""
         del valid, early_stopping
         arguments = inspect.signature(self.estimator.fit).parameters
         ways = {
@@ -45,22 +45,24 @@ class WrappedLibrary:
     # ---- scoring ----
 
     def scores(self, X: Any) -> FloatArray:
-        """One score a row: of a classifier the decision function of two classes, or the expected grade of more."""
-        if hasattr(self.estimator, "coef_"):  # sums in double precision, whatever the features are held in
+        """Return one score per row; for classifiers, the decision function of two classes or the expected grade of
+        more.
+        """
+        if hasattr(self.estimator, "coef_"):  # sums in double precision for any dtype of the features
             X = X.astype(np.float64, copy=False)
         classes = getattr(self.estimator, "classes_", ())
         if len(classes) <= 2:
             return _column(self._numbers(X), self.name)
         if not hasattr(self.estimator, "predict_proba"):
             raise DataError(
-                f"{self.name} tells no probabilities of its {len(classes)} classes, so documents of one class would be "
-                "tied; wrap one that has predict_proba, or a regressor."
+                f"{self.name} has no predict_proba for its {len(classes)} classes, so documents of one class would be "
+                "tied; use a classifier that has it, or a regressor."
             )
         grades = np.asarray(classes, np.float64)
         return np.asarray(np.asarray(self.estimator.predict_proba(X), np.float64) @ grades)
 
     def _numbers(self, X: Any) -> Any:
-        """What ranks the rows where there are no grades: a prediction, or how much of two classes it is the second."""
+        """Return a prediction, or for two classes the evidence for the second."""
         if len(getattr(self.estimator, "classes_", ())) != 2:
             return self.estimator.predict(X)
         if hasattr(self.estimator, "decision_function"):
@@ -68,20 +70,20 @@ class WrappedLibrary:
         return self.estimator.predict_proba(X)[:, 1]
 
     def importances(self) -> FloatArray:
-        """How much each column matters, as the estimator tells it."""
+        """Return the estimator's importance of each column."""
         return np.asarray(self.estimator.feature_importances_, np.float64)
 
     # ---- files ----
 
     def as_saved(self) -> ImportedRanker:
-        """A ranker of ours that gives the same scores, for a model file; refused where there is none."""
+        """Return a ranker of ours with the same scores, for a model file; refuse estimators without one."""
         module, coef = type(self.estimator).__module__, getattr(self.estimator, "coef_", None)
         linear = module.startswith(("sklearn.linear_model.", "sklearn.svm.")) and "_glm" not in module
-        linear = linear and not hasattr(self.estimator, "offset_")  # of those that tell outliers by the sign of the sum
+        linear = linear and not hasattr(self.estimator, "offset_")  # outlier detectors have an offset_
         if not linear or coef is None or np.size(coef) != getattr(self.estimator, "n_features_in_", -1):
             raise DataError(
-                "a model file never runs code, so it holds trees of LightGBM, XGBoost and CatBoost, and linear models "
-                "of one output, but no pickled objects. Save the estimator the way its library does"
+                "model files support trees of LightGBM, XGBoost and CatBoost, and linear models with one output, but "
+                "no pickled objects. Save the estimator in the format of its library"
             )
         intercept = np.ravel(getattr(self.estimator, "intercept_", 0.0))
         flat = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef, np.float64).ravel()
@@ -100,7 +102,7 @@ class _LightGBM(WrappedLibrary):
         if data.encoding is not None and data.encoding.categories:
             options["categorical_feature"] = list(data.encoding.categories)
         if valid is not None:
-            newer = "eval_X" in inspect.signature(self.estimator.fit).parameters  # which is told off for eval_set
+            newer = "eval_X" in inspect.signature(self.estimator.fit).parameters  # newer versions warn about eval_set
             options |= {"eval_X": valid.X, "eval_y": valid.labels} if newer else {"eval_set": [(valid.X, valid.labels)]}
             if (of_valid := _weights(valid)) is not None:
                 options["eval_sample_weight"] = [of_valid]
@@ -129,7 +131,7 @@ class _LightGBM(WrappedLibrary):
 
 class _XGBoost(WrappedLibrary):
     supports_categories = True
-    supports_sparse = False  # what is absent is 0 here, and missing there
+    supports_sparse = False  # values that are not stored are 0 here, but missing in XGBoost
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         if data.encoding is not None and data.encoding.categories:
@@ -147,16 +149,16 @@ class _XGBoost(WrappedLibrary):
             if early_stopping and self.estimator.get_params().get("early_stopping_rounds") is None:
                 self.estimator.set_params(early_stopping_rounds=early_stopping)
         elif self.estimator.get_params().get("early_stopping_rounds") is not None:
-            raise DataError(f"{self.name} is to stop early, which needs validation data: fit(train, valid=valid).")
+            raise DataError(f"{self.name} has early stopping, which needs validation data: fit(train, valid=valid).")
         self.estimator.fit(data.X, data.labels, **options)
 
     def _weights(self, data: RankingData) -> FloatArray | None:
-        """XGBoost's ranker weighs queries, its other estimators rows."""
+        """Return query weights for XGBoost's ranker, document weights for its other estimators."""
         if not self.ranks:
             return _weights(data)
         refuse_if(
             data.document_weights is not None,
-            f"{self.name} weighs whole queries, but the data have weights of documents; leave them out.",
+            f"{self.name} supports only query weights, but the data have document weights; drop them.",
         )
         return data.query_weights
 
@@ -169,7 +171,7 @@ class _XGBoost(WrappedLibrary):
         missing = self.estimator.get_params().get("missing")
         refuse_if(
             missing is not None and not np.isnan(missing),
-            f"it takes {missing} for a missing value, which its file does not tell; call it NaN instead",
+            f"it uses {missing} for missing values, which its file does not contain; use NaN instead",
         )
         return read_binary(bytes(self.estimator.get_booster().save_raw("ubj")))
 
@@ -201,7 +203,7 @@ class _CatBoost(WrappedLibrary):
             more = {"group_weight": spread}
             refuse_if(
                 data.document_weights is not None,
-                f"{self.name} takes weights of documents or of queries, but the data have both.",
+                f"{self.name} supports document weights or query weights, but the data have both.",
             )
         categories = () if data.encoding is None else data.encoding.categories
         return Pool(_for_catboost(data.X, categories), data.labels, cat_features=list(categories), **of_queries, **more)
@@ -210,11 +212,11 @@ class _CatBoost(WrappedLibrary):
         return super().scores(_for_catboost(X, self.estimator.get_cat_feature_indices()))
 
     def _numbers(self, X: Any) -> Any:
-        raw = {} if self.ranks else {"prediction_type": "RawFormulaVal"}  # a ranker has no other
+        raw = {} if self.ranks else {"prediction_type": "RawFormulaVal"}  # rankers have no other type
         return self.estimator.predict(X, **raw)
 
     def importances(self) -> FloatArray:
-        """Of a ranker CatBoost tells others by itself, for which it would have to see the data again."""
+        """Return CatBoost's importances of type PredictionValuesChange; the default for rankers would need the data."""
         return np.asarray(self.estimator.get_feature_importance(type="PredictionValuesChange"), np.float64)
 
     def as_saved(self) -> ImportedRanker:
@@ -224,9 +226,8 @@ class _CatBoost(WrappedLibrary):
 
         refuse_if(
             self.estimator.get_cat_feature_indices(),
-            "it has learned from categories, which CatBoost turns into numbers by tables of the training data that "
-            "a model file does not hold. Save the estimator the way its library does, or number the categories "
-            "yourself",
+            "it was trained on categories, which CatBoost encodes by tables of the training data that a model file "
+            "does not contain. Save the estimator in the format of its library, or encode the categories yourself",
         )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.json"
@@ -235,7 +236,7 @@ class _CatBoost(WrappedLibrary):
 
 
 def _for_catboost(X: Any, categories: Sequence[int]) -> Any:
-    """Rows as CatBoost takes them: categories as whole numbers, −1 where missing, and sparse ones that it may write."""
+    """Return rows in CatBoost's format: integer categories with −1 for missing values, and writable sparse matrices."""
     if not isinstance(X, np.ndarray):
         return X.copy()
     if not categories:
@@ -249,7 +250,7 @@ def _for_catboost(X: Any, categories: Sequence[int]) -> Any:
 
 
 def library_of(estimator: Any) -> WrappedLibrary:
-    """What knows how to deal with the estimator, by the names of the classes that it inherits from."""
+    """Return the adapter of an estimator, by the names of its base classes."""
     for kind in type(estimator).__mro__:
         room = kind.__module__.partition(".")[0]
         if room == "lightgbm" and kind.__name__ == "LGBMModel":
@@ -262,7 +263,7 @@ def library_of(estimator: Any) -> WrappedLibrary:
 
 
 def _weights(data: RankingData) -> FloatArray | None:
-    """The weight of each document: its own, times that of its query."""
+    """Return the weight of each document, multiplied by the weight of its query."""
     own, of_query = data.document_weights, data.query_weights
     if of_query is None:
         return own
@@ -274,5 +275,5 @@ def _column(values: Any, name: str) -> FloatArray:
     scores = np.asarray(values, np.float64)
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]
-    refuse_if(scores.ndim != 1, f"{name} gives an array of shape {scores.shape}, not one score for each row.")
+    refuse_if(scores.ndim != 1, f"{name} returned an array of shape {scores.shape}, not one score for each row.")
     return scores

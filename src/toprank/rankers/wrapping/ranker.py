@@ -18,19 +18,19 @@ from toprank.rankers.wrapping.libraries import library_of
 
 
 def wrap(estimator: Any, *, early_stopping: int | None = 50) -> Ranker:
-    """An estimator as a ranker: to fit, evaluate, cross-validate and report like any other.
+    """Convert an estimator to a ranker, to fit, evaluate, cross-validate and report like any other.
 
-    Rankers (`LGBMRanker`, `XGBRanker`, `CatBoostRanker`) are told the queries, each in its own way; regressors and
-    classifiers learn from rows alone. Scores are what a regressor predicts; boosted trees give their raw sums, before
-    any last function. A classifier of two classes scores by its decision function (or P of the second class, where it
-    has none), one of more classes by the expected grade Σ k P(k), with the labels as classes.
+    Rankers (`LGBMRanker`, `XGBRanker`, `CatBoostRanker`) receive the queries; regressors and classifiers learn from
+    rows alone. Scores are the predictions of a regressor; boosted trees return raw sums, before any final function. A
+    classifier of two classes scores by its decision function (or P of the second class, if it has none), one of more
+    classes by the expected grade Σ k P(k), with the labels as classes.
 
     Args:
-        estimator: an unfitted estimator with `fit`, `predict` and `get_params`; a ranker of toprank is given back as
-            it is.
-        early_stopping: with `valid` data, boosting ends after so many rounds without a better metric of the
-            estimator's own, and the best round is kept. None, or an estimator that was told itself when to stop: as it
-            is set. Those that cannot watch validation data do not look at them.
+        estimator: an unfitted estimator with `fit`, `predict` and `get_params`; a ranker of toprank is returned
+            unchanged.
+        early_stopping: with `valid` data, boosting ends after this many rounds without a better metric of the
+            estimator, and the best round is kept. None for the estimator's own setting, which also takes precedence if
+            set. Ignored by estimators without early stopping.
 
     Returns:
         a `WrappedRanker`.
@@ -48,20 +48,20 @@ def wrap(estimator: Any, *, early_stopping: int | None = 50) -> Ranker:
         hasattr(estimator, method) for method in ("fit", "predict", "get_params")
     ):
         raise DataError(
-            f"{estimator!r} is not an estimator: give an instance with fit, predict and get_params, such as "
-            "Ridge(alpha=1.0) of scikit-learn."
+            f"{estimator!r} is not an estimator; pass an instance with fit, predict and get_params, such as "
+            "scikit-learn's Ridge(alpha=1.0)."
         )
     return WrappedRanker(estimator, early_stopping=early_stopping)
 
 
 class WrappedRanker(Ranker):
-    """An estimator of another library as a ranker; made by `toprank.wrap`, which says how it learns and scores.
+    """An estimator of another library as a ranker; created by `toprank.wrap`, which documents training and scores.
 
     Args:
         estimator: the estimator; `fit` trains a copy of it.
         early_stopping: rounds without a better metric on validation data; see `toprank.wrap`.
 
-    After fitting: `estimator_` (the fitted copy), `feature_importances_` where that has them, as shares of 1.
+    After fitting: `estimator_` (the fitted copy), `feature_importances_` if the estimator has them, with sum 1.
     """
 
     propagates_infinity: ClassVar[bool] = False
@@ -72,30 +72,30 @@ class WrappedRanker(Ranker):
 
     @property
     def called(self) -> str:
-        """The name in tables: that of the estimator's class."""
+        """The name in tables: the class of the estimator."""
         return type(self.estimator).__name__
 
     @property
     def supports_categories(self) -> bool:  # type: ignore[override]
-        """LightGBM, XGBoost and CatBoost take codes of categories; others see a column for each level."""
+        """True if the estimator accepts category codes (LightGBM, XGBoost, CatBoost); others get one-hot columns."""
         return library_of(self.as_fitted.estimator).supports_categories
 
     @property
     def supports_sparse(self) -> bool:  # type: ignore[override]
-        """XGBoost takes what a sparse matrix leaves out for missing, and everybody here for 0."""
+        """True if sparse features are supported; XGBoost would treat values that are not stored as missing."""
         return library_of(self.as_fitted.estimator).supports_sparse
 
     # ---- parameters ----
 
     @override
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The estimator and its own parameters by their names, also as ``estimator__name``."""
+        """Return the estimator, and its parameters by name, also as ``estimator__name``."""
         parameters = super().get_params(deep)
         return {**self.estimator.get_params(), **parameters} if deep else parameters
 
     @override
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters of the estimator by their names, or the estimator itself."""
+        """Set parameters of the estimator by name, or the estimator itself."""
         own = {name: value for name, value in parameters.items() if name.partition("__")[0] in self._parameters()}
         super().set_params(**own)
         theirs = {name: value for name, value in parameters.items() if name not in own}
@@ -107,7 +107,7 @@ class WrappedRanker(Ranker):
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         if not isinstance(data, RankingData):
-            raise DataError(f"{self.called} learns from data in memory, not on a cluster.")
+            raise DataError(f"{self.called} needs data in memory and cannot be trained on a cluster.")
         if self.early_stopping is not None:
             check_whole("early_stopping", self.early_stopping, 0)
         library = library_of(unfitted(self.estimator))
@@ -119,13 +119,13 @@ class WrappedRanker(Ranker):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """The estimator's own, as shares of 1; not every estimator has them."""
+        """The estimator's importances, with sum 1, if it has them."""
         return self.shares_of_features(library_of(self.estimator_).importances())
 
     # ---- files ----
 
     def saved_ranker(self) -> ImportedRanker:
-        """The `ForestRanker` or `ImportedLinearRanker` that gives the same scores, and cannot be fitted again."""
+        """Return a `ForestRanker` or `ImportedLinearRanker` with the same scores, which cannot be fitted again."""
         ranker = self._as("saved").draft()
         facts = {name: value for name, value in ranker.training_.items() if name not in ("queries", "features")}
         ranker.n_features_in_ = self.n_features_in_
@@ -138,7 +138,7 @@ class WrappedRanker(Ranker):
         return ranker.finalized()
 
     def _as(self, action: str) -> ImportedRanker:
-        """The same trees or weights; where there are none it cannot be saved, or whatever is to be done."""
+        """Return a ranker with the same trees or weights; raise if there is none, naming the failed action."""
         check_is_fitted(self)
         try:
             return library_of(self.estimator_).as_saved()
