@@ -223,7 +223,7 @@ def test_auto_is_refused_in_a_sentence_where_one_system_is_meant(folder):
 def test_a_space_is_refused_before_anything_is_read(folder):
     pytest.importorskip("optuna")
     done = invoked("tune", "none.txt", "--system", "ListNet", "--space", "l2=foo", "-o", "no", status=1)
-    assert "l2 must be a number of 0 or more, or several, not 'foo'" in str(done.exception)
+    assert "l2 must be one or several numbers of 0 or larger, not 'foo'" in str(done.exception)
     empty = next(name for name in tr.systems.names() if not default_space(name))
     done = invoked("tune", "none.txt", "--system", empty, "-o", "no", status=1)
     assert "for example --space max_rounds=100,300" in str(done.exception)

@@ -215,7 +215,7 @@ def test_unjudged_documents(two, valid, alone, unjudged):
     assert there.max_grade == here.max_grade
     with pytest.raises(DataError, match="not judged"):
         two.evaluate(alone, some, METRICS)
-    with pytest.raises(DataError, match=r"documents are not judged"):
+    with pytest.raises(DataError, match=r"documents are unjudged"):
         two.fit(tr.LinearRanker(), some)
 
 
@@ -307,9 +307,9 @@ def test_schema_drift(two, tmp_path):
 def test_what_needs_the_rows_here_is_refused(two, data):
     from sklearn.linear_model import LogisticRegression
 
-    with pytest.raises(DataError, match="active_set=True chooses documents one by one"):
+    with pytest.raises(DataError, match="active_set=True selects single documents"):
         two.fit(tr.LinearRanker("ImportanceWeightedSquared", active_set=True), data)
-    with pytest.raises(DataError, match="A classifier learns from data in memory"):
+    with pytest.raises(DataError, match="A classifier needs data in memory"):
         two.fit(tr.ExpectedGainRanker(classifier=LogisticRegression()), data)
     with pytest.raises(DataError, match="uses random numbers by global document index"):
         two.fit(tr.LinearRanker("XENDCG"), data)

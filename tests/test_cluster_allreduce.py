@@ -96,8 +96,8 @@ def test_one_trainer_needs_no_door():
 def test_whose_fault_it_was():
     assert is_peer_loss(PeerLostError("a trainer is gone"))
     for said in ("Socket recv error, Connection reset by peer (code: 104)", "Binding port 12345 failed"):
-        assert is_peer_loss(DataError(f"LightGBM cannot train like this: {said}."))
-    assert not is_peer_loss(DataError("LightGBM cannot train like this: bad categories."))
+        assert is_peer_loss(DataError(f"LightGBM cannot train with these settings: {said}."))
+    assert not is_peer_loss(DataError("LightGBM cannot train with these settings: bad categories."))
     assert not is_peer_loss(DataError("network/part.0.parquet lacks the column 'socket'."))
     assert not is_peer_loss(FileError("/network/data cannot be read."))
 

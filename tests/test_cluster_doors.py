@@ -213,9 +213,9 @@ def test_only_files_are_sent_to_be_compared(two, data, tmp_path, monkeypatch):
 
 def test_dask_frames_without_a_cluster(frame, data, two):
     for ranker in (tr.LinearRanker(), tr.TreeRanker()):
-        with pytest.raises(DataError, match=r"A cluster fits rankers .*\.fit\(ranker, train"):
+        with pytest.raises(DataError, match=r"Data on a cluster need .*\.fit\(ranker, train"):
             ranker.fit(dask_frame(frame))
-    with pytest.raises(DataError, match="A cluster fits rankers"):
+    with pytest.raises(DataError, match="Data on a cluster need"):
         tr.LinearRanker().fit(data, valid=dask_frame(frame))
 
 

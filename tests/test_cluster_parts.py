@@ -356,7 +356,7 @@ def test_refusals_without_a_cluster(tmp_path):
         lambda: tr.LinearRanker().fit(cluster.read(["a.txt"])),
         lambda: tr.LinearRanker().fit(data, valid=cluster.read(["a.txt"])),
     ):
-        with pytest.raises(DataError, match=r"A cluster fits rankers .*connect\(address\)\.fit\(ranker, train"):
+        with pytest.raises(DataError, match=r"Data on a cluster need .*connect\(address\)\.fit\(ranker, train"):
             refused()
 
 

@@ -177,11 +177,11 @@ def test_refusals(two, train):
     with pytest.raises(DataError, match="callbacks run in this process"):
         two.fit(tr.TreeRanker(**FEW, callbacks=[print]), train)
     odd = train.replace(labels=np.where(train.labels == 4, 31, train.labels))
-    with pytest.raises(DataError, match="takes whole labels from 0 to 30, but a document has 31"):
+    with pytest.raises(DataError, match="needs integer labels from 0 to 30, but a document has 31"):
         two.fit(tr.TreeRanker("lightgbm:lambdarank", **FEW), odd)
     with pytest.raises(DataError, match="min_data_in_leaf must be at least 1"):
         two.fit(tr.TreeRanker("ListNet", **FEW, min_data_in_leaf=0), train)
-    with pytest.raises(DataError, match="is categorical but holds"):
+    with pytest.raises(DataError, match="is categorical but contains"):
         two.fit(tr.TreeRanker("ListNet", **FEW, categorical=[0]), train)
     with pytest.raises(DataError, match="learning_rate must be a positive"):
         two.fit(tr.TreeRanker("ListNet", **(FEW | {"learning_rate": -1})), train)

@@ -219,7 +219,7 @@ def test_estimates_scatter_about_the_truth_as_their_errors_say(monkeypatch):
     ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
     query = data.select([0])
     truth, scores = ranker.contributions(query, ONE, OTHER).values[0], ranker.predict(query)
-    monkeypatch.setattr(contributions, "_ENUMERATED", 0)
+    monkeypatch.setattr(contributions, "_MAX_ENUMERATED", 0)
     found = [ranker.contributions(query, ONE, OTHER, Sampling(20, seed)) for seed in range(300)]
     values, errors = np.array([one.values[0] for one in found]), np.array([one.errors[0] for one in found])
     close(values.sum(axis=1), scores[0] - scores[1], 10)

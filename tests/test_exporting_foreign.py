@@ -183,7 +183,7 @@ def test_models_that_no_format_has_words_for(tmp_path: Path) -> None:
     for model, why in (
         (categories, "categories by XGBoost's own rules"),
         (forest, "A fitted RandomForestRegressor cannot be exported: "),
-        (tr.load(tmp_path / "m.onnx"), "is an ONNX file already"),
+        (tr.load(tmp_path / "m.onnx"), "is an ONNX file, whose graph cannot be converted"),
     ):
         with pytest.raises(DataError, match=why):
             tr.export(model, "c", tmp_path / "m.c")

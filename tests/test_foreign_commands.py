@@ -82,7 +82,7 @@ def test_a_model_is_told_from_scores_by_its_content(tmp_path: Path) -> None:
 # ---- bad input ----
 
 BAD = {
-    "a pickle": (["export", "pickle.pkl", "--to", "c", "-o", "OUT"], "to read a pickle is to run what is in it"),
+    "a pickle": (["export", "pickle.pkl", "--to", "c", "-o", "OUT"], "reading a pickle executes its code"),
     "a file that is no model": (["export", "test.txt", "--to", "c", "-o", "OUT"], "test.txt"),
     "no file": (["explain", "none.json", "test.txt"], "none.json"),
     "a folder": (["evaluate", "test.txt", "."], "folder"),
@@ -95,7 +95,7 @@ BAD = {
     "an unknown feature": (["explain", "xgboost.json", "test.txt", "--feature", "zz", "--html", "OUT"], "zz"),
     "a format without words": (["export", "xgboost.json", "--to", "json", "-o", "OUT"], "Export it to onnx, c"),
     "a format that is none": (["export", "xgboost.json", "--to", "pmml", "-o", "OUT"], "pmml"),
-    "another kind of model": (["export", "onnx.onnx", "--to", "c", "-o", "OUT"], "Hand that file on as it is"),
+    "another kind of model": (["export", "onnx.onnx", "--to", "c", "-o", "OUT"], "Use the ONNX file itself"),
     "a server's version": (["export", "xgboost.json", "--to", "elasticsearch", "-o", "OUT"], "Say which version"),
     "a shadow of other features": (
         ["monitor", "xgboost.json", "test.txt", "now.txt", "--shadow", "two.txt"],

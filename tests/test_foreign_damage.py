@@ -134,7 +134,7 @@ def test_lightgbm_models_that_lost_trees_are_refused(tmp_path, lost):
     head, *trees = re.split(r"(?=Tree=|end of trees)", lightgbm_model(num_leaves=4).model_to_string())
     kept = [tree for number, tree in enumerate(trees) if number not in lost]
     (tmp_path / "m.txt").write_text(head + "".join(kept))
-    with pytest.raises(FormatError, match=f"tree_sizes announce 12 trees, but it holds {12 - len(lost)}"):
+    with pytest.raises(FormatError, match=f"tree_sizes state 12 trees, but it contains {12 - len(lost)}"):
         tr.load(tmp_path / "m.txt")
 
 
@@ -145,7 +145,7 @@ def test_lightgbm_models_without_tree_sizes_are_read_tree_by_tree(tmp_path):
     (tmp_path / "m.txt").write_text(text)
     np.testing.assert_array_equal(tr.load(tmp_path / "m.txt").predict(X), booster.predict(X))
     (tmp_path / "m.txt").write_text(text.replace("\n\nTree=5", "\n\nmore\n\nTree=5"))
-    with pytest.raises(FormatError, match=r"tree number 4 .* is followed by lines that belong to no tree"):
+    with pytest.raises(FormatError, match=r"tree number 4 .* is followed by lines outside of any tree"):
         tr.load(tmp_path / "m.txt")
 
 
@@ -171,11 +171,11 @@ def test_ranklib(tmp_path, kind, bags):
     ("before", "after", "why"),
     [
         (r"<threshold>[^<]*</threshold>", "", "is damaged"),
-        (r"(<feature>[^<]*</feature>)\s*(<threshold>[^<]*</threshold>)", r"\2\1", "does not write there"),
-        (r"(<threshold>[^<]*</threshold>)", r"\1\1", "does not write there"),
-        (r'id="2"', 'id="3"', "the id '3' in place of 2"),
+        (r"(<feature>[^<]*</feature>)\s*(<threshold>[^<]*</threshold>)", r"\2\1", "where RankLib does not write it"),
+        (r"(<threshold>[^<]*</threshold>)", r"\1\1", "where RankLib does not write it"),
+        (r'id="2"', 'id="3"', "the id '3' instead of 2"),
         (r' weight="[^"]*"', "", "has no weight"),
-        (r"No. of trees = 3", "No. of trees = 2", "announce 2 trees at most, but it holds 3"),
+        (r"No. of trees = 3", "No. of trees = 2", "state at most 2 trees, but it contains 3"),
         (r'<split pos="left">(.*?)<split pos="right">', r'<split pos="right">\1<split pos="left">', "left branch"),
     ],
 )
@@ -190,7 +190,7 @@ def test_ranklib_models_that_contradict_themselves_are_refused(tmp_path, before,
 def test_ranklib_bags_are_counted(tmp_path):
     text = ranklib_text(trees=1, kind="Random Forests", bags=3)
     (tmp_path / "m.txt").write_text(text.replace("\n\n", "\n## No. of bags = 4\n\n", 1))
-    with pytest.raises(FormatError, match="announce 4 bags, but it holds 3"):
+    with pytest.raises(FormatError, match="state 4 bags, but it contains 3"):
         tr.load(tmp_path / "m.txt")
 
 
@@ -282,8 +282,8 @@ def scores_or_none(path, content):
 @pytest.mark.parametrize(
     ("part", "change", "why"),
     [
-        ("trees", lambda trees: trees[:-1], "num_trees announces 3 trees, but it holds 2"),
-        ("trees", lambda trees: [*trees, trees[0]], "num_trees announces 3 trees, but it holds 4"),
+        ("trees", lambda trees: trees[:-1], "num_trees states 3 trees, but it contains 2"),
+        ("trees", lambda trees: [*trees, trees[0]], "num_trees states 3 trees, but it contains 4"),
         ("trees", lambda trees: [trees[0], trees[0], trees[2]], "tree number 1 .* has the id 0"),
         ("tree_info", lambda info: info[:-1], "tree_info does not have an entry for each tree"),
         ("iteration_indptr", lambda ends: ends[1:], "iteration_indptr does not divide its trees into rounds"),

@@ -234,7 +234,7 @@ def test_half_characters_are_refused(tmp_path, originals, monkeypatch, place):
     model["learner"]["feature_names"] = [*"abcde"]
     model["learner"][place[0]][place[1]] = "rank:\ud800"
     (tmp_path / "m.json").write_text(json.dumps(model))
-    with pytest.raises(FormatError, match="half a character"):
+    with pytest.raises(FormatError, match="a lone surrogate"):
         tr.load(tmp_path / "m.json")
     model["learner"][place[0]][place[1]] = "rank:\U0001f600"  # written as two halves, and whole
     (tmp_path / "m.json").write_text(json.dumps(model))
@@ -305,7 +305,7 @@ def test_trees_within_what_is_written_for_people_are_none(tmp_path, monkeypatch)
     monkeypatch.setattr("toprank.rankers.foreign.unforeseen", as_it_is)
     inside = "<psuedoResponse><tree><split><output>1</output></split></tree></psuedoResponse>"
     (tmp_path / "m.txt").write_text(f"## LambdaMART\n\n<ensemble>{inside}</ensemble>\n")
-    with pytest.raises(FormatError, match="<split> in a place where RankLib writes none"):
+    with pytest.raises(FormatError, match="<split> where RankLib does not write it"):
         tr.load(tmp_path / "m.txt")
 
 
@@ -313,7 +313,7 @@ def test_base_scores_beyond_single_precision_are_refused(tmp_path, originals):
     model = copy.deepcopy(originals["xgboost"])
     model["learner"]["learner_model_param"]["base_score"] = "1e39"
     (tmp_path / "m.json").write_text(json.dumps(model))
-    with pytest.raises(FormatError, match="base score gives no finite number"):
+    with pytest.raises(FormatError, match="base score is not finite"):
         tr.load(tmp_path / "m.json")
 
 

@@ -380,5 +380,5 @@ def test_blends_within_blends_have_an_end(tmp_path, models):
         member = {"kind": "BlendRanker", "training": {"queries": 1}, "state": inner}
         inner = {"parameters": {"weights": None}, "members": [member]}
     seal(tmp_path / "m.toprank", models["nested"] | {"metadata.json": json.dumps(metadata | {"state": inner}).encode()})
-    with pytest.raises(DataError, match="blends lie within blends"):
+    with pytest.raises(DataError, match="blends are nested"):
         tr.load(tmp_path / "m.toprank")

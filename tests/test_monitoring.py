@@ -356,7 +356,7 @@ def test_a_model_that_was_calibrated_by_command_expects_a_dcg(tmp_path, parts):
     refused = trained("--system", "ListNet", "--calibrate", held_out)
     assert refused.exit_code == 2
     assert "gives scores alone" in refused.stderr
-    assert "the data that the ranker was trained on" in str(
+    assert "documents were trained on, which overestimates" in str(
         trained("--system", "PlugIn", "--calibrate", train).exception
     )
 

@@ -32,7 +32,7 @@ def fitted(data):
 
 
 def test_a_score_without_queries_is_refused(data, fitted):
-    with pytest.raises(DataError, match=r"score was given no qid.*enable_metadata_routing"):
+    with pytest.raises(DataError, match=r"score received no qid.*enable_metadata_routing"):
         fitted.score(data.X, data.labels)
     assert fitted.score(data.X, data.labels, qid=data.qid) == fitted.score(data)
     few = slice(0, int(data.queries.offsets[1]))
@@ -43,7 +43,7 @@ def test_a_score_without_queries_is_refused(data, fitted):
 def test_a_pipeline_that_drops_the_queries_is_refused(data):
     pipeline = make_pipeline(StandardScaler(), tr.LinearRanker())
     pipeline.fit(data.X, data.labels, linearranker__qid=data.qid)  # metadata routing is off: score gets no qid
-    with pytest.raises(DataError, match="score was given no qid"):
+    with pytest.raises(DataError, match="score received no qid"):
         pipeline.score(data.X, data.labels, qid=data.qid)
     with pytest.raises(DataError, match="was given no qid, and all rows as one query"):
         tr.make_scorer("map")(pipeline, data.X, data.labels)
@@ -58,7 +58,7 @@ def test_a_search_that_forgets_the_queries_is_refused(data):
     options = {"cv": GroupKFold(2), "error_score": "raise"}
     with (
         sklearn.config_context(enable_metadata_routing=True),
-        pytest.raises(DataError, match="scikit-learn passes no qid on to fit"),
+        pytest.raises(DataError, match="scikit-learn passed no qid to fit"),
     ):
         cross_val_score(
             tr.LinearRanker(),
@@ -87,9 +87,9 @@ def test_many_rows_without_queries_get_a_remark(data, fitted):
     "ranker", [tr.LinearRanker(), tr.systems.make("RankBoost"), tr.TreeRanker(), tr.ExpectedGainRanker()]
 )
 def test_documents_without_a_judgment_are_refused_in_arrays_too(data, ranker):
-    with pytest.raises(DataError, match="documents are not judged"):
+    with pytest.raises(DataError, match="documents are unjudged"):
         ranker.fit(data.X, np.where(data.labels == 0, -1, data.labels), qid=data.qid)
-    with pytest.raises(DataError, match=r"Input y contains NaN: .* documents are not judged"):
+    with pytest.raises(DataError, match=r"Input y contains NaN: .* documents are unjudged"):
         ranker.fit(data.X, np.where(data.labels == 0, np.nan, data.labels), qid=data.qid)
 
 
@@ -97,7 +97,7 @@ def test_documents_without_a_judgment_are_refused_in_arrays_too(data, ranker):
     "ranker", [tr.LinearRanker(), tr.TreeRanker(), tr.systems.make("AdaRank-NDCG"), tr.systems.make("CoordinateAscent")]
 )
 def test_data_without_features_are_refused(ranker):
-    with pytest.raises(DataError, match="There are no features"):
+    with pytest.raises(DataError, match="The data have no features"):
         ranker.fit(tr.RankingData(np.zeros((4, 0)), [0, 1, 0, 1], qid=[1, 1, 2, 2]))
 
 
@@ -210,7 +210,7 @@ def test_sparse_features_score_as_dense_ones_or_are_refused_in_one_sentence(hole
         ]
     if not ranker.supports_sparse:
         for door in doors:
-            with pytest.raises(DataError, match=f"{type(ranker).__name__} needs dense features, but these are sparse"):
+            with pytest.raises(DataError, match=f"{type(ranker).__name__} does not support sparse features"):
                 door()
         return
     for door in doors:
@@ -250,7 +250,7 @@ def test_a_frame_with_further_columns_of_any_kind_is_scored_by_its_numbers(data)
         with pytest.raises(DataError, match=rf"Column '{column}' holds .*, not numbers, as in the training data"):
             ranker.predict(frame.assign(**{column: pd.Timestamp("2024-01-01")}))
     nameless = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
-    with pytest.raises(DataError, match=r"had no names.*the features alone, as numbers"):
+    with pytest.raises(DataError, match=r"without names.*only the features, as numbers"):
         nameless.predict(frame.assign(b="x"))
 
 

@@ -200,7 +200,7 @@ def test_likelihood_training_may_answer_but_gives_no_interval(truth, fitted):
     assert mean is value.mean
     assert deviation is value.deviation
     for ask in (value.interval, value.overall_interval):
-        with pytest.raises(DataError, match=r"held-out queries show\. .*calibrate\(valid\)"):
+        with pytest.raises(DataError, match=r"on held-out queries\. .*calibrate\(valid\)"):
             ask()
 
 
@@ -314,15 +314,15 @@ def test_a_forged_calibration_is_refused(fitted):
     whole = Calibration(((0.0, 1.0), (0.0, 1.0)), False, 0.2, 0.1, 50).plain()
     assert Calibration.from_plain(whole, 3).shared == 0.2
     for wrong in ({"steps": [[0.0, 1.0]]}, {"steps": [[0.0, -1.0], [0.0, 1.0]]}, {"shared": 1.5}, {"common": -1.0}):
-        with pytest.raises(DataError, match="does not fit the grades"):
+        with pytest.raises(DataError, match="does not match the grades"):
             Calibration.from_plain(whole | wrong, 3)
 
 
 def test_calibration_on_what_says_too_little(truth, fitted):
     for few in (1, 2):
-        with pytest.raises(DataError, match=f"how queries differ, and here are {few}"):
+        with pytest.raises(DataError, match=f"variance between queries, but there are {few}"):
             fitted.calibrate(truth.select(np.arange(few)))
-    with pytest.raises(DataError, match="the data that the ranker was trained on"):
+    with pytest.raises(DataError, match="the data documents were trained on"):
         fitted.calibrate(truth)
 
 
@@ -351,7 +351,7 @@ def test_training_data_are_known_again(truth, saved, tmp_path):
         ranker.save(tmp_path / "m.toprank")
         ranker = tr.load(tmp_path / "m.toprank")
     for data in disguised(train, valid).values():
-        with pytest.raises(DataError, match="that the ranker was trained on"):
+        with pytest.raises(DataError, match="documents were trained on"):
             ranker.calibrate(data)
     with pytest.warns(SameDataWarning, match="[45].% of the documents to calibrate on were trained on"):
         ranker.calibrate(tr.concatenate([valid, train.select(np.arange(valid.n_queries))]))
@@ -438,7 +438,7 @@ def test_wrong_input_is_a_sentence(truth, fitted):
         tr.ExpectedGainRanker().fit(truth.replace(labels=truth.labels + 0.5))
     with pytest.raises(DataError, match="n_grades is 2"):
         tr.ExpectedGainRanker(n_grades=2).fit(truth)
-    with pytest.raises(DataError, match="training never showed"):
+    with pytest.raises(DataError, match="is not in the training data"):
         fitted.calibrate(truth.replace(labels=truth.labels + 1))
     with pytest.raises(UnknownNameError, match="likelihood"):
         tr.ExpectedGainRanker("ListNet", init="likelyhood").fit(truth)

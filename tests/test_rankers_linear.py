@@ -271,7 +271,7 @@ def test_owpc_says_when_nothing_beats_zero():
         ranker = tr.LinearRanker("OWPC", l2=0.1, standardize=False).fit(data)
     assert ranker.solution_.zero_is_optimal
     assert ranker.coef_.tolist() == [0.0]
-    with pytest.warns(ConstantScoresWarning, match="order given is that of the rows"):
+    with pytest.warns(ConstantScoresWarning, match="returned in the order of the rows"):
         ranker.rank(data)
 
 

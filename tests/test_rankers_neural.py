@@ -240,7 +240,7 @@ def test_without_early_stopping_the_last_epoch_is_kept(halves):
     train, valid = halves
     ranker = network(early_stopping=None, eval_train=True).fit(train, valid=valid)
     assert ranker.best_epoch_ == 5
-    assert ranker.stopped_ == "All 5 epochs were made."
+    assert ranker.stopped_ == "All 5 epochs were completed."
     np.testing.assert_array_equal(ranker.predict(valid), network().fit(train).predict(valid))
     assert ranker.history_["train"][-1] == pytest.approx(ndcg(ranker, train), abs=1e-12)
 
@@ -454,7 +454,7 @@ def test_a_gpu_that_is_not_there(data, monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert chosen_device("auto") == chosen_device("cpu") == torch.device("cpu")
     for name, what in (("cuda", "NVIDIA"), ("cuda:1", "NVIDIA"), ("mps", "Apple")):
-        with pytest.raises(DataError, match=rf"device='{name}' needs an {what} GPU, but PyTorch finds none here\."):
+        with pytest.raises(DataError, match=rf"device='{name}' needs an {what} GPU, but PyTorch found none\."):
             network(device=name).fit(data)
     with pytest.raises(UnknownNameError, match="did you mean 'cuda'"):
         network(device="cude").fit(data)
@@ -552,7 +552,7 @@ def test_a_forgotten_qid_is_refused(data, tmp_path):
     for ranker in (attention, blend, tr.BlendRanker.from_fitted([blend], data)):
         ranker.save(tmp_path / "m.toprank")
         for one in (ranker, tr.load(tmp_path / "m.toprank")):
-            with pytest.raises(DataError, match="here are features without qid"):
+            with pytest.raises(DataError, match="the features have no qid"):
                 one.predict(data.X)
             np.testing.assert_allclose(one.predict(data.X, qid=data.qid), ranker.predict(data), atol=1e-12)
     few = np.array(data.X[:100])
@@ -632,20 +632,20 @@ def test_a_model_does_not_insist_on_the_device_it_was_trained_on(data, tmp_path)
     ("change", "message"),
     [
         (lambda s: s.arrays.pop("output_weight"), "weights output.weight are missing"),
-        (lambda s: s.arrays.update(output_weight=np.zeros((2, 16))), "do not fit the network"),
+        (lambda s: s.arrays.update(output_weight=np.zeros((2, 16))), "do not match the network"),
         (lambda s: s.arrays.update(output_bias=np.array([np.nan])), "not finite"),
         (lambda s: s.arrays.update(output_bias=np.array(["a"])), "not finite"),
         (lambda s: s.arrays.update(more=np.zeros(1)), "do not belong"),
-        (lambda s: s.values["parameters"].update(hidden=[17]), "do not fit the network"),
+        (lambda s: s.values["parameters"].update(hidden=[17]), "do not match the network"),
         (lambda s: s.values["parameters"].update(hidden=[1] * 10**5), "at most 64 sizes"),
         (lambda s: s.values["parameters"].update(network="attention", n_layers=10**6), "n_layers must be at most 64"),
         (lambda s: s.values["parameters"].update(network="os.system"), "network cannot be"),
         (lambda s: s.values["parameters"].update(activation="exec"), "no kind of activation"),
-        (lambda s: s.arrays.update(spread=np.zeros(4)), "not what the parameters say"),
-        (lambda s: s.arrays.update(spread=np.ones(3)), "does not fit the number of features"),
+        (lambda s: s.arrays.update(spread=np.zeros(4)), "contradicts the parameters"),
+        (lambda s: s.arrays.update(spread=np.ones(3)), "does not match the number of features"),
         (lambda s: s.arrays.update(center=np.full(4, np.inf)), "finite"),
-        (lambda s: s.arrays.update(knots=np.zeros((2, 4))), "not what the parameters say"),
-        (lambda s: s.arrays.update(gains=np.zeros(1)), "gains do not fit"),
+        (lambda s: s.arrays.update(knots=np.zeros((2, 4))), "contradicts the parameters"),
+        (lambda s: s.arrays.update(gains=np.zeros(1)), "gains do not match"),
     ],
 )
 def test_forged_networks_are_refused(data, change, message):
@@ -682,12 +682,12 @@ def test_an_altered_file_is_refused(data, tmp_path):
     ("options", "message"),
     [
         ({"network": "mpl"}, "did you mean 'mlp'"),
-        ({"hidden": 128}, r"hidden must be a list of at most 64 sizes of layers, such as \(128, 64\), not 128"),
+        ({"hidden": 128}, r"hidden must be a list of at most 64 layer sizes, such as \(128, 64\), not 128"),
         ({"hidden": (0,)}, "hidden must be a list"),
         ({"activation": "rellu"}, "did you mean 'relu'"),
         ({"norm": "bach"}, "did you mean 'batch'"),
         ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1"),
-        ({"n_heads": 3, "network": "attention"}, "width=8 cannot be shared by n_heads=3"),
+        ({"n_heads": 3, "network": "attention"}, "width=8 must be a multiple of n_heads=3"),
         ({"n_layers": 0}, "n_layers must be a whole number of at least 1"),
         ({"outputs": "grade"}, "did you mean 'grades'"),
         ({"input_transform": "log"}, "did you mean 'log1p'"),
@@ -701,7 +701,7 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"early_stopping": 0}, "early_stopping, a number of epochs or None"),
         ({"gpu_loss": "yes"}, "gpu_loss must be 'auto', True or False"),
-        ({"gpu_loss": True, "loss": "NeuralNDCG"}, "has no version for GPUs"),
+        ({"gpu_loss": True, "loss": "NeuralNDCG"}, "has no GPU implementation"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"metric": "ncdg@10"}, "ndcg@10"),
@@ -735,7 +735,7 @@ def test_models_to_go_on_from_must_fit(data, halves):
     with pytest.raises(DataError, match="init_model has input_transform='log1p'"):
         network(init_model=fitted, input_transform="none").fit(data)
     grades = network("Multinomial", outputs="grades", epochs=1).fit(data)
-    with pytest.raises(DataError, match="knows 3 grades"):
+    with pytest.raises(DataError, match="has 3 grades"):
         network("Multinomial", outputs="grades", init_model=grades).fit(data.replace(labels=data.labels + 1))
     with pytest.raises(DataError, match="whole numbers from 0 on"):
         network("Multinomial", outputs="grades").fit(data.replace(labels=data.labels + 0.5))

@@ -186,7 +186,7 @@ def test_only_nvidias_gpus_have_kernels(name, monkeypatch):
     assert _gpu_loss("auto", loss, mps) is None
     assert _gpu_loss("auto", loss, torch.device("cuda")) is not None
     for device in (mps, torch.device("cpu")):
-        with pytest.raises(DataError, match="needs an NVIDIA GPU and Triton, and the device is"):
+        with pytest.raises(DataError, match="needs an NVIDIA GPU and Triton, but the device is"):
             _gpu_loss(True, loss, device)
     monkeypatch.setattr(native_room, "available", lambda device: False)
     assert _gpu_loss("auto", loss, torch.device("cuda")) is None

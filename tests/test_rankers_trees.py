@@ -525,7 +525,10 @@ def test_training_that_never_splits_warns():
 
 @pytest.mark.parametrize(
     ("labels", "why"),
-    [([1, 1, 1, 1], "In no query do the labels differ"), ([0, 1, 0, 1], "No split of any feature lowers the loss")],
+    [
+        ([1, 1, 1, 1], "All documents of each query have the same label"),
+        ([0, 1, 0, 1], "No split of any feature lowers the loss"),
+    ],
 )
 def test_that_no_split_was_found_has_a_reason_that_fits(labels, why):
     data = tr.RankingData(np.ones((4, 1)), labels, qid=[1, 1, 1, 1])
@@ -617,16 +620,16 @@ def state(data):
 @pytest.mark.parametrize(
     ("pattern", "replacement", "message"),
     [
-        (r"(?s).*", "no trees here", "does not hold LightGBM's trees"),
-        (r"end of trees", "end", "does not hold LightGBM's trees"),
-        (r"Column_0", "Colünn_0", "does not hold LightGBM's trees"),
+        (r"(?s).*", "no trees here", "does not contain LightGBM's trees"),
+        (r"end of trees", "end", "does not contain LightGBM's trees"),
+        (r"Column_0", "Colünn_0", "does not contain LightGBM's trees"),
         (r"tree_sizes=\d+", "tree_sizes=99999999", "announced"),
         (r"tree_sizes=\d+ ", "tree_sizes=", "announced"),
         (r"tree_sizes=.*", "tree_sizes=", "announced"),
-        (r"tree_sizes=.*", "tree_sizes=few", "contradicts itself"),
-        (r"num_class=1", "num_class=3", "contradicts itself"),
-        (r"max_feature_idx=4", "max_feature_idx=1", "contradicts itself"),
-        (r"end of trees\n", "end of trees\nparameters:\n", "does not hold LightGBM's trees"),
+        (r"tree_sizes=.*", "tree_sizes=few", "is inconsistent"),
+        (r"num_class=1", "num_class=3", "is inconsistent"),
+        (r"max_feature_idx=4", "max_feature_idx=1", "is inconsistent"),
+        (r"end of trees\n", "end of trees\nparameters:\n", "does not contain LightGBM's trees"),
         (r"num_leaves=7", "num_leaves=8", "is damaged"),
         (r"num_leaves=7", "num_leaves=99999999999999999999", "is damaged"),
         (r"split_feature=\d", "split_feature=9", "is damaged"),
@@ -638,8 +641,8 @@ def state(data):
         (r"cat_boundaries=0", "cat_boundaries=5", "is damaged"),
         (r"cat_threshold=\S+", "cat_threshold=", "is damaged"),
         (r"is_linear=0", "is_linear=1", "linear models"),
-        (r"feature_infos=.*\n", "", "contradicts itself"),
-        (r"label_index=0\n", "", "contradicts itself"),
+        (r"feature_infos=.*\n", "", "is inconsistent"),
+        (r"label_index=0\n", "", "is inconsistent"),
     ],
 )
 def test_forged_trees_are_refused_before_lightgbm_follows_them(state, pattern, replacement, message):
@@ -647,7 +650,7 @@ def test_forged_trees_are_refused_before_lightgbm_follows_them(state, pattern, r
     assert "cat_boundaries" in text
     forged = re.sub(pattern, replacement, text, count=1)
     assert forged != text
-    if "tree_sizes" in text and message != "contradicts itself" and "tree_sizes" not in pattern:
+    if "tree_sizes" in text and message != "is inconsistent" and "tree_sizes" not in pattern:
         sizes = [len(one) for one in re.findall(r"(?s)Tree=\d+\n.*?\n\n\n", forged)]
         forged = re.sub(r"tree_sizes=.*", "tree_sizes=" + " ".join(map(str, sizes)), forged)
     with pytest.raises(DataError, match=message):
@@ -694,7 +697,7 @@ def test_plain_arrays_and_data_give_the_same_scores(data):
 def test_labels_beyond_31(data):
     high = data.replace(labels=data.labels * 20)
     assert trees(n_trees=3).fit(high).best_iteration_ == 3
-    with pytest.raises(DataError, match=r"whole labels from 0 to 30.* has [24]0"):
+    with pytest.raises(DataError, match=r"integer labels from 0 to 30.* has [24]0"):
         trees("lightgbm:lambdarank").fit(high)
     wide = trees("lightgbm:lambdarank", n_trees=3, lightgbm_params={"label_gain": list(range(41))}).fit(high)
     assert wide.best_iteration_ == 3
@@ -724,7 +727,7 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"loss": "LambdaRnk"}, "LambdaRank"),
         ({"loss": "lightgbm:lamdarank"}, "did you mean 'lightgbm:lambdarank'"),
         ({"loss": "Ordinal"}, "thresholds"),
-        ({"loss": "lightgbm:lambdarank", "outputs": "grades"}, "use a loss of toprank's"),
+        ({"loss": "lightgbm:lambdarank", "outputs": "grades"}, "use a loss of toprank"),
         ({"loss": "lightgbm:rank_xendcg", "query_fraction": 0.5}, "cannot sample whole queries"),
         ({"loss": "lightgbm:lambdarank", "query_fraction": 0.5, "row_fraction": 0.5}, "not both"),
         ({"lightgbm_params": {"max_dept": 3}}, "did you mean 'max_depth'"),
@@ -735,10 +738,10 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"monotone": [1, 0]}, "2 directions for 4 features"),
         ({"monotone": [2, 0, 0, 0]}, "1 .rising., -1 .falling. or 0"),
         ({"monotone": {"effective_9": 1}}, "did you mean 'effective_"),
-        ({"monotone": {7: 1}}, "numbered from 0 to 3"),
-        ({"monotone": {0: 1}, "outputs": "grades"}, "one output for each grade"),
+        ({"monotone": {7: 1}}, "indices are from 0 to 3"),
+        ({"monotone": {0: 1}, "outputs": "grades"}, "one output per grade"),
         ({"categorical": "effective_1"}, "list of features"),
-        ({"categorical": [0]}, "categories are whole numbers from 0 on"),
+        ({"categorical": [0]}, "categories must be integers from 0"),
         ({"callbacks": [3]}, "3 is no callback"),
         ({"callbacks": len}, "list of functions"),
         ({"init_model": "model.txt"}, "must be a fitted TreeRanker, not a str"),
@@ -753,7 +756,7 @@ def test_bad_parameters_are_refused_in_a_sentence(data, options, message):
 def test_lightgbms_callbacks_are_refused(data):
     import lightgbm
 
-    with pytest.raises(DataError, match=r"EarlyStopping.* is a callback of LightGBM's"):
+    with pytest.raises(DataError, match=r"EarlyStopping.* is a LightGBM callback"):
         trees(callbacks=[lightgbm.early_stopping(5, verbose=False)]).fit(data)
 
 
@@ -768,7 +771,7 @@ def test_models_to_go_on_from_must_fit(data, halves):
     with pytest.raises(DataError, match="outputs='score'"):
         trees(init_model=fitted, outputs="grades").fit(data)
     grades = trees("Multinomial", outputs="grades", n_trees=2).fit(data)
-    with pytest.raises(DataError, match="knows 3 grades"):
+    with pytest.raises(DataError, match="has 3 grades"):
         trees("Multinomial", outputs="grades", init_model=grades).fit(data.replace(labels=data.labels + 1))
 
 

@@ -38,7 +38,7 @@ def of_stretches(ranker, train, valid):
                 assert not resumable.is_suspended
                 return n_fits
             assert resumable.is_suspended
-            assert ranker.stopped_ == f"The time was over after {ranker.history_['round'][-1]:.0f} rounds."
+            assert ranker.stopped_ == f"The time limit was reached after {ranker.history_['round'][-1]:.0f} rounds."
             assert len(ranker.history_["round"]) <= n_fits
     raise AssertionError
 

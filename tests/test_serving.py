@@ -299,7 +299,7 @@ def test_scores_that_no_number_can_hold_are_refused(folder, tmp_path):
     ranker.save(tmp_path / "steep.toprank")
     with serving(tmp_path, "steep") as client:
         asked = {"documents": [{"id": "a", "values": [1.7e308, -1.7e308, 1.7e308]}]}
-        refused(client.post("/v1/rank", json=asked), 422, "enormous")
+        refused(client.post("/v1/rank", json=asked), 422, "extremely large")
 
 
 def test_many_names_and_long_ones_are_refused_at_once(client):

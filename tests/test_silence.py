@@ -104,7 +104,7 @@ REFUSED = {
     "monotone_constraints_method": ("none", "There is no"),
     "max_bin_by_feature": ([1] * 10, "whole number of at least 2"),
     "feature_contri": ([1.0], "has 1 numbers for 10 features"),
-    "interaction_constraints": ([[0, 10]], "names the feature 10"),
+    "interaction_constraints": ([[0, 10]], "contains 10; the last feature is"),
 }
 
 
@@ -120,10 +120,10 @@ def test_what_lightgbm_would_refuse_is_refused_before_it_is_asked(name, capfd):
 
 def test_further_parameters_that_go_together(capfd):
     data = tr.synthetic(n_queries=10, seed=0)
-    with pytest.raises(DataError, match="by rows and by columns at once"):
+    with pytest.raises(DataError, match="sets both force_row_wise and force_col_wise"):
         tr.TreeRanker(n_trees=2, lightgbm_params={"force_row_wise": True, "force_col_wise": True}).fit(data)
     goss = {"data_sample_strategy": "goss"}
-    with pytest.raises(DataError, match="1 at most together"):
+    with pytest.raises(DataError, match="must sum to at most 1"):
         tr.TreeRanker(n_trees=2, lightgbm_params=goss | {"top_rate": 0.95}).fit(data)
     with pytest.raises(DataError, match="leave row_fraction"):
         tr.TreeRanker(n_trees=2, row_fraction=0.5, lightgbm_params=goss).fit(data)

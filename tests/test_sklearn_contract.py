@@ -166,16 +166,16 @@ def test_weights_and_sizes_of_queries_are_those_of_the_data(data):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"group": [3, 4]}, "whose sum is that of the rows, .*cross-validation.*np.repeat"),
-        ({"group": [0.5]}, "group must be how many rows"),
-        ({"group": [3], "qid": [1]}, "group and qid both say"),
+        ({"group": [3, 4]}, "that sum to the number of rows, .*cross-validation.*np.repeat"),
+        ({"group": [0.5]}, "group must contain the number of rows"),
+        ({"group": [3], "qid": [1]}, "group and qid both define"),
         ({"sample_weight": [1.0]}, "1 document_weights for"),
     ],
 )
 def test_weights_and_sizes_that_do_not_fit_are_refused(data, more, message):
     with pytest.raises(tr.ToprankError, match=message):
         tr.LinearRanker().fit(data.X, data.labels, **({"qid": data.qid} | more if "group" not in more else more))
-    with pytest.raises(tr.ToprankError, match=r"group and qid both|hold their weights|hold their labels"):
+    with pytest.raises(tr.ToprankError, match=r"group and qid both|contain their weights|contain their labels"):
         tr.LinearRanker().fit(data, **more)
 
 
@@ -215,13 +215,13 @@ def test_a_forgotten_qid_is_one_error_and_not_a_warning_for_each_fold(scoring):
     data = tr.synthetic(n_queries=60, seed=0)
     given = (data.X, data.labels)
     search = GridSearchCV(tr.LinearRanker(), {"l2": [0.1, 1.0]}, scoring=scoring, cv=3)
-    with pytest.raises(ValueError, match=r"(?s)All the 6 fits failed.*passes no qid on to fit") as told:
+    with pytest.raises(ValueError, match=r"(?s)All the 6 fits failed.*passed no qid to fit") as told:
         search.fit(*given)
     assert str(told.value).count("set_config(enable_metadata_routing=True) first") == 1
     search.set_params(error_score="raise")
-    with pytest.raises(tr.ToprankError, match=r"was given no qid.*set_config\(enable_metadata_routing=True\)"):
+    with pytest.raises(tr.ToprankError, match=r"received no qid.*set_config\(enable_metadata_routing=True\)"):
         search.fit(*given, qid=data.qid)
-    with pytest.raises(ValueError, match=r"(?s)All the 3 fits failed.*passes no qid on to fit"):
+    with pytest.raises(ValueError, match=r"(?s)All the 3 fits failed.*passed no qid to fit"):
         cross_val_score(tr.LinearRanker(), *given, cv=3, scoring=scoring)
 
 
@@ -245,7 +245,7 @@ def test_only_clones_need_the_queries_of_many_rows_and_warn_once():
     for _ in range(2):
         with pytest.warns(OneQueryWarning):
             ranker.fit(*given)
-    with pytest.raises(tr.ToprankError, match="passes no qid on to fit"):
+    with pytest.raises(tr.ToprankError, match="passed no qid to fit"):
         clone(ranker).fit(*given)
     assert np.array_equal(clone(ranker).fit(*given, qid=np.zeros(201, dtype=int)).coef_, ranker.coef_)
     clone(ranker).fit(data.X[:200], data.labels[:200])

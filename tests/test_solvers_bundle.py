@@ -131,7 +131,7 @@ class TestCertificate:
             assert solution.gap <= 0.01 * to_gain * 1.01
             assert solution.near_zero_solution == (to_gain <= 1e-4 * zero)
             assert ("hardly better than w = 0" in solution.message) == solution.near_zero_solution
-            assert ("smaller tolerance" in solution.message) == solution.near_zero_solution
+            assert ("lower the tolerance" in solution.message) == solution.near_zero_solution
 
     def test_no_patience_left_is_still_within_the_tolerance(self):
         """The iterations may end while the method still looks for weights better than zero."""

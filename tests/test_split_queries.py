@@ -42,7 +42,7 @@ def test_queries_that_come_back_with_other_rows_are_told(qid, tmp_path):
         tr.BlendRanker.from_fitted([ranker], tr.RankingData(X, y, qid=q)),
     ):
         for judge in (one.score, lambda *given, one=one, **named: tr.make_scorer("map")(one, *given, **named)):
-            with pytest.warns(SplitQueriesWarning, match=r"split through the queries.*tr\.split"):
+            with pytest.warns(SplitQueriesWarning, match=r"split within queries.*tr\.split"):
                 judge(X_test, y_test, qid=q_test)
     for given in (
         tr.RankingData(X_test, y_test, qid=q_test),

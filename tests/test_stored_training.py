@@ -123,7 +123,7 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
 
     whole = everything(1)
     monkeypatch.setattr(objectives, "_MAX_TERM_BYTES", 1)
-    monkeypatch.setattr(objectives, "_AT_LEAST", 7)
+    monkeypatch.setattr(objectives, "_MIN_TERMS_PER_THREAD", 7)
     for threads in (1, 2):
         for one, other in zip(whole, everything(threads), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -224,7 +224,7 @@ def test_trees_for_grades_predict_in_blocks(both, monkeypatch):
     data = both[1]
     ranker = tr.TreeRanker("Multinomial", outputs="grades", n_trees=3, threads=1).fit(data)
     whole, probabilities = ranker.predict(data), ranker.predict_proba(data)
-    monkeypatch.setattr(tree_rankers, "_ROWS", 7)
+    monkeypatch.setattr(tree_rankers, "_ROWS_PER_BLOCK", 7)
     np.testing.assert_allclose(ranker.predict(data), whole, rtol=1e-14)
     np.testing.assert_allclose(ranker.predict_proba(data), probabilities, rtol=1e-14)
 
@@ -288,7 +288,7 @@ def test_trees_take_a_byte_a_value_and_no_copy_of_the_features(tmp_path):
     assert found["trees"] > 0.6
     # Zeros of the sample of 200,000 rows are not held; of the others, values and rows, in lists that double.
     assert found["trees of a whole sample"].startswith(
-        "There is too little memory to grow trees on 240,000 documents of 200 features: LightGBM takes about "
+        "There is too little memory to train trees on 240,000 documents with 200 features: LightGBM needs about "
         f"{200 * 12 * 2**18 / 2**20:,.0f} MiB beside them."
     )
     assert "lightgbm_params={'bin_construct_sample_cnt': 20000}" in found["trees of a whole sample"]
@@ -334,7 +334,7 @@ def test_trees_that_would_end_the_process_are_refused_before(both, monkeypatch):
     data = both[0]
     fits = max(tree_memory.Memory.from_features(data.X))
     monkeypatch.setattr(tree_memory, "memory_left", lambda: fits - 1)
-    with pytest.raises(tr.errors.DataError, match=r"too little memory to grow trees .* MiB are left"):
+    with pytest.raises(tr.errors.DataError, match=r"too little memory to train trees .* MiB are available"):
         tr.TreeRanker(n_trees=1, threads=1).fit(data)
     monkeypatch.setattr(tree_memory, "memory_left", lambda: fits)
     tr.TreeRanker(n_trees=1, threads=1).fit(data)

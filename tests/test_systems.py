@@ -407,7 +407,7 @@ def test_error_measures_are_lowered_by_every_ranker(parts):
     climbed = tr.CoordinateAscent(metric="owa", restarts=1, max_cycles=2, steps=4).fit(train)
     random = tr.evaluate(np.zeros(train.n_documents), train, "owa").mean["owa"]
     assert tr.evaluate(climbed.predict(train), train, "owa").mean["owa"] < random - 0.2
-    with pytest.raises(DataError, match="more is better"):
+    with pytest.raises(DataError, match="larger values are better"):
         tr.AdaRank(metric="owa").fit(train)
     boosted = tr.RankBoost(metric="owa", max_rounds=20).fit(train, valid=valid)
     assert boosted.training_["valid"]["owa"] > 0

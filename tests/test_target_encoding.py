@@ -286,13 +286,13 @@ def test_trees_go_on_with_the_same_columns_and_keep_to_directions():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("always", "target_encoding is 'auto', True, False, or a list"),
-        (3, "target_encoding is 'auto', True, False, or a list"),
+        ("always", "target_encoding must be 'auto', True, False, or a list"),
+        (3, "target_encoding must be 'auto', True, False, or a list"),
         (["maker"], "maker"),
         (["number"], "number"),
-        ([("seller", "seller")], "pairs of two names"),
-        ([("seller", "kind", "number")], "target_encoding is 'auto', True, False, or a list"),
-        ([("seller", "kind")] * 11, "10 pairs at most"),
+        ([("seller", "seller")], "and pairs of names"),
+        ([("seller", "kind", "number")], "target_encoding must be 'auto', True, False, or a list"),
+        ([("seller", "kind")] * 11, "at most 10 pairs"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked, said):
@@ -351,15 +351,31 @@ def described(change):
         (None, {"target_encoding_0": np.zeros(7, np.float32)}, "not a finite number for each level"),
         (None, {"target_encoding_0": np.full(140, np.nan, np.float32)}, "not a finite number for each level"),
         (None, {"target_encoding_0": np.zeros((140, 1), np.float32)}, "not a finite number for each level"),
-        (None, {"target_encoding_2": np.zeros(140, np.float32)}, "do not fit their tables"),
-        (described(lambda one: one.update(means=[])), None, "do not fit their tables"),
-        (described(lambda one: one["means"][0].update(columns=[2])), None, "are not described"),
-        (described(lambda one: one["means"][0].update(columns=[[]])), None, "are not described"),
-        (described(lambda one: one["means"][0].update(shrinkage=-1)), None, "are not described"),
-        (described(lambda one: one["means"][0].pop("columns")), None, "are not described"),
-        (described(lambda one: one.update(kept=[[0], []])), None, "both its mean and columns"),
+        (None, {"target_encoding_2": np.zeros(140, np.float32)}, "do not match their tables"),
+        (described(lambda one: one.update(means=[])), None, "do not match their tables"),
+        (
+            described(lambda one: one["means"][0].update(columns=[2])),
+            None,
+            "the description of a target encoding is invalid",
+        ),
+        (
+            described(lambda one: one["means"][0].update(columns=[[]])),
+            None,
+            "the description of a target encoding is invalid",
+        ),
+        (
+            described(lambda one: one["means"][0].update(shrinkage=-1)),
+            None,
+            "the description of a target encoding is invalid",
+        ),
+        (
+            described(lambda one: one["means"][0].pop("columns")),
+            None,
+            "the description of a target encoding is invalid",
+        ),
+        (described(lambda one: one.update(kept=[[0], []])), None, "both a target encoding and one-hot columns"),
         (lambda metadata: metadata["features"].pop("one_hot"), None, "categories"),
-        (lambda metadata: metadata["features"].pop("columns"), None, "no categories that have them"),
+        (lambda metadata: metadata["features"].pop("columns"), None, "target encodings, but no categories"),
     ],
 )
 def test_forged_tables_are_refused_in_a_sentence(name, metadata, arrays, said, tmp_path):

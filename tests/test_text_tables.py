@@ -340,18 +340,18 @@ def test_a_blend_of_fitted_rankers(tmp_path):
     assert (tr.load(tmp_path / "b.toprank").predict(test) == blend.predict(test)).all()
     assert members[0].text_ is not None  # members stay as they are
     other = tr.LinearRanker("ListNet").fit(test)
-    with pytest.raises(DataError, match="learned from other texts"):
+    with pytest.raises(DataError, match="trained on different texts"):
         tr.BlendRanker.from_fitted([members[0], other], test)
 
 
 def test_data_without_the_words_are_refused():
     ranker = tr.LinearRanker("ListNet").fit(DATA)
-    with pytest.raises(DataError, match="There is no column 'title'"):
+    with pytest.raises(DataError, match="Column 'title' is missing"):
         ranker.predict(FRAME.drop(columns="title"))
-    with pytest.raises(DataError, match="no column 'search_term'"):
+    with pytest.raises(DataError, match="'search_term' is missing"):
         ranker.rank(FRAME.drop(columns="search_term"))
     bare = tr.RankingData.from_frame(FRAME[["qid", "label", "price"]])
-    with pytest.raises(DataError, match="do not say which columns hold them"):
+    with pytest.raises(DataError, match="these data have no text columns"):
         ranker.predict(bare)
     with pytest.raises(DataError, match="must hold text"):
         ranker.predict(FRAME.assign(title=7))

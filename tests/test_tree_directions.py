@@ -129,7 +129,7 @@ def test_the_method_advanced_is_not_trusted():
 def test_an_earlier_model_that_falls_is_refused():
     data = some_data()
     free = tr.TreeRanker("Squared", n_trees=3, **SMALL).fit(data)
-    with pytest.raises(DataError, match=r"init_model does not keep to what monotone says of feature '0'"):
+    with pytest.raises(DataError, match=r"init_model violates the monotone constraint of feature '0'"):
         tr.TreeRanker("Squared", n_trees=3, monotone=[1, 0, 0], init_model=free, **SMALL).fit(data)
     rising = tr.TreeRanker("Squared", n_trees=3, monotone=[1, 0, 0], **SMALL).fit(data)
     more = tr.TreeRanker("Squared", n_trees=3, monotone=[1, 0, 0], init_model=rising, **SMALL).fit(data)

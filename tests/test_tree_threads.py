@@ -117,7 +117,7 @@ def test_threads_are_those_that_find_a_core(tmp_path, monkeypatch, seen, of, run
         assert found.why == ""
     else:
         busy = min(running - 1, of)
-        assert found.why.endswith(f": other work keeps {busy} of {of} cores busy.")
+        assert found.why.endswith(f", because other processes use {busy} of {of} cores.")
 
 
 SECOND = {"proc/self/cgroup": "0::/box\n"}
@@ -143,7 +143,7 @@ def test_threads_are_within_the_limits_of_a_container(tmp_path, monkeypatch, gro
     machine(tmp_path, monkeypatch, seen=8, of=8, group=group)
     found = free_cores()
     assert found.threads == threads
-    assert ("the container may use" in found.why) == (threads < 8)
+    assert ("the limit of the container" in found.why) == (threads < 8)
 
 
 def test_a_moment_does_not_count(tmp_path, monkeypatch):

@@ -638,7 +638,7 @@ def test_a_space_that_makes_no_sense_is_a_sentence(parts, space, kind, words):
 @pytest.mark.parametrize(
     ("system", "space", "words"),
     [
-        ("RankSVM", {"l2": [1.0, "much"]}, "l2 must be a number of 0 or more, or several, not 'much'"),
+        ("RankSVM", {"l2": [1.0, "much"]}, "l2 must be one or several numbers of 0 or larger, not 'much'"),
         ("RankSVM", {"l2": (-1.0, 1.0)}, "not -1.0"),
         ("RankSVM", {"tolerance": (0.5, 1.0), "l1": (-0.5, 1.0)}, "l1 must be a number of at least 0, not -0.5"),
         ("RankBoost", {"n_thresholds": (2, 999)}, "n_thresholds must be a whole number of at least 1 and below 256"),

@@ -119,7 +119,7 @@ def test_ends_belong_to_a_range_and_starts_outside_are_left_out():
 @pytest.mark.parametrize("value", ["a", "1", True, [1, "a"], [1, None], -1.0, math.inf, []])
 def test_a_penalty_is_a_number_or_several(value):
     LinearRanker(l2=[1, 2.5]).check_parameters()
-    with pytest.raises(DataError, match="l2 must be a number of 0 or more, or several"):
+    with pytest.raises(DataError, match="l2 must be one or several numbers of 0 or larger"):
         LinearRanker(l2=value).check_parameters()
 
 

@@ -83,7 +83,7 @@ def test_a_classifier_gets_the_weights(data, calibration):
 @pytest.mark.parametrize("name", ["AdaRank", "CoordinateAscent", "blend"])
 def test_weights_of_documents_are_refused_by_who_climbs_a_metric(data, name):
     weights = np.linspace(0.5, 1.5, data.n_documents)
-    with pytest.raises(DataError, match=r"knows no weights of single documents.*query_weights"):
+    with pytest.raises(DataError, match=r"does not support document weights.*query_weights"):
         LEARNERS[name].fit(data.X, data.labels, qid=data.qid, sample_weight=weights)
     even = LEARNERS[name].fit(data.X, data.labels, qid=data.qid, sample_weight=np.full(data.n_documents, 2.0))
     np.testing.assert_array_equal(

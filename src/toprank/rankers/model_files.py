@@ -224,7 +224,7 @@ def _opened(path: str | PathLike[str]) -> io.BufferedReader:
         if S_ISREG(mode):
             return open(path, "rb")
     except FileNotFoundError:
-        raise FileError(f"{fspath(path)} does not exist.") from None
+        raise FileError(f"There is no file {fspath(path)}.") from None
     except OSError as problem:
         raise FileError(f"{fspath(path)} cannot be read: {problem.strerror}.") from None
     if S_ISDIR(mode):
