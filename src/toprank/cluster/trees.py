@@ -215,7 +215,8 @@ def is_peer_loss(problem: BaseException) -> bool:
     import lightgbm
 
     text = str(problem).lower()
-    theirs = isinstance(problem, lightgbm.basic.LightGBMError) or text.startswith("lightgbm cannot train like this")
+    refusal = "lightgbm cannot train with these settings"  # see `toprank.rankers.trees.training`
+    theirs = isinstance(problem, lightgbm.basic.LightGBMError) or text.startswith(refusal)
     return isinstance(problem, PeerLostError) or (theirs and any(word in text for word in _NETWORK))
 
 
