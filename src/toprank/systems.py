@@ -140,27 +140,27 @@ def _owpc(name: str, weights: str, p: float, idea: str) -> System:
 _ONE_BY_ONE = (
     _linear("LeastSquares", "Squared", _REGRESSION, "regression on gains"),
     _linear("QueryLeastSquares", "QuerySquared", _REGRESSION, "regression on gains, up to a shift per query"),
-    _linear("ModifiedLeastSquares", "ModifiedSquared", _REGRESSION, "regression that forgives being too sure"),
+    _linear("ModifiedLeastSquares", "ModifiedSquared", _REGRESSION, "regression without penalty for overconfident scores"),
     _linear("ImportanceWeighted", "ImportanceWeightedSquared", _REGRESSION,
-            "regression that cares for the top: weights on likely top documents, a bound on the others"),
+            "regression focused on the top: weights on likely top documents, a bound on the others"),
     _linear("MaxEnt", "Multicategory", _REGRESSION, "documents as classes of a softmax, weighted by gain"),
-    _linear("RankSVM", "Hinge", "Herbrich et al. 2000; Joachims 2002", "large margins between pairs", metric="map"),
+    _linear("RankSVM", "Hinge", "Herbrich et al. 2000; Joachims 2002", "large margins between the documents of pairs", metric="map"),
     _linear("RankNet-linear", "Logistic", "Burges et al. 2005", "logistic loss of pairs"),
     _linear("RankBoost-linear", "Exponential", "Freund et al. 2003", "RankBoost's loss with a linear scorer"),
     _owpc("OWPC-1/j", "1/j", 10.0, "OWA of pair losses, weights 1/j"),
     _owpc("OWPC-top5", "top", 5.0, "OWA of pair losses, constant on the top 5 %"),
     _owpc("OWPC-top10", "top", 10.0, "OWA of pair losses, constant on the top 10 %"),
     _owpc("OWPC-top20", "top", 20.0, "OWA of pair losses, constant on the top 20 %"),
-    _owpc("OWPC-exp", "exp", 10.0, "OWA of pair losses, weights halving"),
+    _owpc("OWPC-exp", "exp", 10.0, "OWA of pair losses, exponentially decreasing weights"),
     _owpc("OWPC-constant", "constant", 10.0, "OWA of pair losses, constant weights: RankSVM per document"),
-    _linear("OWPC", "OWPC", _OWPC, "OWA of pair losses, the weights chosen on validation data", metric="map",
+    _linear("OWPC", "OWPC", _OWPC, "OWA of pair losses, weights selected on validation data", metric="map",
             grid={"weights": ("1/j", "top", "exp", "constant"), "p": (5.0, 10.0, 20.0), "l2": _L2[1:]}),
     _linear("SVM-map", "SVMmap", "Yue et al. 2007", "structured hinge on average precision", metric="map"),
     System("AdaRank-MAP", "AdaRank", None, "Xu & Li 2007", "boosts single features on MAP", {"metric": "map"},
            metric="map"),
     System("AdaRank-NDCG", "AdaRank", None, "Xu & Li 2007", "boosts single features on NDCG", {"metric": "ndcg@10"}),
     System("RankBoost", "RankBoost", None, "Freund et al. 2003", "boosts threshold rankers on pairs", metric="map"),
-    System("CoordinateAscent", "CoordinateAscent", None, "Metzler & Croft 2007", "climbs the metric weight by weight"),
+    System("CoordinateAscent", "CoordinateAscent", None, "Metzler & Croft 2007", "maximizes the metric one weight at a time"),
     _linear("ListNet", "ListNet", "Cao et al. 2007", "cross entropy of top-one probabilities",
             grid={"alpha": _ALPHAS, **_SHORT_PATH}),
     _linear("ListMLE", "ListMLE", "Xia et al. 2008", "Plackett–Luce likelihood of the ideal order", metric="avgndcg"),
@@ -174,7 +174,7 @@ _ONE_BY_ONE = (
              options={"init": "linear"}, grid=_SHORT_PATH)
       for name, loss in (("cosine", "Cosine"), ("crossentropy", "ListNet"), ("squared", "Squared"))),
     System("PlugIn", "ExpectedGainRanker", "Multinomial", _EXPECTED,
-           "expected gain from grade probabilities of highest likelihood", grid=_SHORT_PATH),
+           "expected gain from grade probabilities fitted by maximum likelihood", grid=_SHORT_PATH),
 )  # fmt: skip
 SYSTEMS: dict[str, System] = {system.name: system for system in _ONE_BY_ONE}
 _LEAVES = {"num_leaves": (15, 31, 63)}
@@ -185,7 +185,7 @@ _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
      {"truncation": 30, "norm": True}, "ndcg@10"),
     ("LambdaMART-MAP", "LambdaRank", "Burges 2010", "trees under LambdaRank for MAP", {"loss.metric": "map"}, "map"),
     ("LambdaMART-ERR", "LambdaRank", "Burges 2010", "trees under LambdaRank for ERR", {"loss.metric": "err"}, "err"),
-    ("MART", "Squared", "Friedman 2001", "trees that regress on gains", {}, "ndcg@10"),
+    ("MART", "Squared", "Friedman 2001", "regression trees on gains", {}, "ndcg@10"),
     ("McRank", "Multinomial", "Li, Burges & Wu 2007", "expected gain from trees of grades",
      {"outputs": "grades"}, "ndcg@10"),
     ("ExpectedGain-trees", "ListNet", _EXPECTED, "expected-gain trees under a listwise loss",
@@ -194,7 +194,7 @@ _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
     ("ListMLE-trees", "ListMLE", "Xia et al. 2008", "trees under ListMLE", {}, "ndcg@10"),
     # Small trees with half of the features each: on validation parts .009 (MQ2008) and .029 (OHSUMED) above 31 leaves
     # and learning rate .1.
-    ("YetiRank", "YetiRank", "Gulin, Kuralenok & Pavlov 2011", "trees under pairs of neighbors in noisy orders",
+    ("YetiRank", "YetiRank", "Gulin, Kuralenok & Pavlov 2011", "trees under pairs of neighbors in noisy rankings",
      {"num_leaves": 15, "learning_rate": 0.05, "feature_fraction": 0.5}, "ndcg@10"),
     ("XE-NDCG-trees", "XENDCG", "Bruch 2021", "trees under the cross entropy that bounds NDCG", {}, "ndcg@10"),
 )  # fmt: skip
@@ -212,7 +212,7 @@ _NETWORKS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("LambdaRank-network", "LambdaRank", "Burges, Ragno & Le 2006", "a network under LambdaRank for NDCG", {}),
     ("LambdaLoss-network", "LambdaLoss", "Wang et al. 2018", "a network under LambdaLoss, a bound of NDCG", {}),
     ("YetiRank-network", "YetiRank", "Gulin, Kuralenok & Pavlov 2011",
-     "a network under pairs of neighbors in noisy orders", {}),
+     "a network under pairs of neighbors in noisy rankings", {}),
     ("Attention", "ListNet", "Pang et al. 2020; Pobrotyn et al. 2020",
      "self-attention over the documents of a query, under ListNet", {"network": "attention"}),
 )  # fmt: skip
