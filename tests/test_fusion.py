@@ -177,9 +177,9 @@ def test_queries_without_judgments_are_answered_too():
         ({"method": "weighted"}, "qrels="),
         ({"method": "learned"}, "qrels="),
         ({"method": "weighted", "qrels": {f"q{query}": {"d0": 0} for query in range(6)}}, "cannot distinguish rankers"),
-        ({"method": "weighted", "qrels": {"q0": {"d0": 1}}, "folds": 5}, "in 5 folds takes at least 5"),
-        ({"method": "rrf", "qrels": {"q": {"d": 1}}}, "'rrf' learns nothing from judgments; leave out qrels="),
-        ({"method": "weighted", "weights": [1, 2, 3], "qrels": {"q": {"d": 1}}}, "leave out qrels=, or weights="),
+        ({"method": "weighted", "qrels": {"q0": {"d0": 1}}, "folds": 5}, "in 5 folds needs at least 5"),
+        ({"method": "rrf", "qrels": {"q": {"d": 1}}}, "'rrf' does not use judgments. Leave out qrels="),
+        ({"method": "weighted", "weights": [1, 2, 3], "qrels": {"q": {"d": 1}}}, "Leave out qrels= or weights="),
         ({"method": "weighted", "weights": [1.0]}, "3 runs"),
         ({"method": "weighted", "weights": ["much", 1.0, 1.0]}, "3 runs"),
         ({"method": "weighted", "weights": 1.0}, "3 runs"),
@@ -196,7 +196,7 @@ def test_refusals(arguments, said):
 def test_scores_below_0_have_no_largest_to_divide_by():
     """-5 / 1e-9 would outvote every other run."""
     below, above = {"p": {"x": 1.0, "y": -1.0}, "q": {"x": -5.0, "y": -6.0}}, {"q": {"x": 0.0, "y": 2.0}}
-    with pytest.raises(DataError, match="those of low for query q are not above 0; take 'min-max'"):
+    with pytest.raises(DataError, match=r"run low has none for query q\. Use 'min-max'"):
         fuse({"high": above, "low": below}, "combsum", normalization="max")
     zeros = fuse({"high": above, "low": {"q": {"z": 0.0}}}, "combsum", normalization="max")
     assert as_dict(zeros) == {"q": {"x": 0.0, "y": 1.0, "z": 0.0}}

@@ -251,7 +251,7 @@ def test_a_forecast_on_drifted_data_carries_the_alarm(calibrated, parts):
 def test_why_no_dcg_is_expected(parts):
     train, _, reference, new = parts
     assert (
-        "gives scores, not P(grade | x)"
+        "predicts scores, not P(grade | x)"
         in tr.monitor(tr.LinearRanker("ListNet").fit(train), reference, new).no_dcg_reason
     )
     uncalibrated = tr.monitor(tr.ExpectedGainRanker().fit(train), reference, new)
@@ -292,13 +292,13 @@ def test_more_queries_than_are_looked_at(monkeypatch, calibrated, parts):
     monkeypatch.setattr("toprank.monitoring.drift.MAX_QUERIES", 40)
     drift = tr.monitor(calibrated, reference, moved(new, 0, 9.0))
     assert drift.queries == (80, 80)
-    assert "40 drawn at random" in str(drift)
+    assert "sampled down to 40 queries" in str(drift)
     assert drift.features[0].name == NAMES[0]
 
 
 def test_refusals(calibrated, parts):
     _, _, reference, new = parts
-    with pytest.raises(DataError, match="new data have only one"):
+    with pytest.raises(DataError, match="new data have only one query"):
         tr.monitor(calibrated, reference, new.select([0]))
     with pytest.raises(DataError, match="n_resamples"):
         tr.monitor(calibrated, reference, new, n_resamples=3)
@@ -478,7 +478,7 @@ def test_infinite_values_are_refused():
 def test_a_shadow_that_does_not_fit_is_named():
     data = tr.synthetic(n_queries=10, n_features=4, seed=0)
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=10, n_features=5, seed=0))
-    with pytest.raises(DataError, match=r"^The shadow does not fit the new data\. "):
+    with pytest.raises(DataError, match=r"^The shadow ranker does not accept the new data\. "):
         tr.monitor(tr.LinearRanker().fit(data), data, data, shadow=other, n_resamples=99)
 
 

@@ -453,7 +453,7 @@ def test_the_command_that_learns_from_clicks_hands_on_seed_and_threads(judged, t
     assert made[1].seed == 7
 
 
-def test_the_language_of_a_collection_is_that_of_its_documents(tmp_path):
+def test_the_detect_language_a_collection_is_that_of_its_documents(tmp_path):
     german = {
         "flügel": "Der Auftrieb der Flügel hängt von der Form ab und davon, wie schnell die Luft sie umströmt.",
         "platte": "Die Platte wird von der Luft gekühlt, die über sie strömt, und ist dann nicht mehr so heiß.",

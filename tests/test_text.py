@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.text import FEATURE_DESCRIPTIONS, Analyzer, EncodedDocuments, MatchFeatures, Statistics
-from toprank.text.function_words import FUNCTION_WORDS, language_of
+from toprank.text.stop_words import STOP_WORDS, detect_language
 from toprank.text.words import pieces
 
 TITLES = ["Red running shoes", "The red lamp", "Shoes for the office", "", "lamp", "東京タワー lamp"]
@@ -83,9 +83,9 @@ PROSE = {
 
 
 @pytest.mark.parametrize("language", PROSE)
-def test_the_language_of_running_text_is_told_by_its_function_words(language):
-    assert set(PROSE) == set(FUNCTION_WORDS)
-    assert language_of(pieces(f"{PROSE[language]} " * 2)) == language
+def test_the_detect_language_running_text_is_told_by_its_function_words(language):
+    assert set(PROSE) == set(STOP_WORDS)
+    assert detect_language(pieces(f"{PROSE[language]} " * 2)) == language
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_language_of_running_text_is_told_by_its_function_words(language):
     ],
 )
 def test_where_function_words_do_not_tell_it_is_english(text):
-    assert language_of(pieces(text)) == "english"
+    assert detect_language(pieces(text)) == "english"
 
 
 def test_stems_are_optional():

@@ -1,4 +1,4 @@
-"""`toprank fuse`: one run of several."""
+"""`toprank fuse`: combine several runs into one."""
 
 from __future__ import annotations
 
@@ -12,48 +12,49 @@ from toprank.cli import common, options
 
 
 @dataclass(frozen=True)
-class Fusion:
-    """How runs are fused."""
+class FusionOptions:
+    """Options of the fusion."""
 
     method: Annotated[
         str,
-        typer.Option(help="How to fuse: rrf, combsum, combmnz, combmax, combmin, weighted, borda, condorcet, learned."),
+        typer.Option(
+            help="Fusion method: rrf, combsum, combmnz, combmax, combmin, weighted, borda, condorcet or learned."
+        ),
     ] = "rrf"
     normalization: Annotated[
         str | None,
         typer.Option(
-            metavar="HOW", help="How to normalize scores: none, min-max, max, sum, z-score or rank. Default: min-max."
+            metavar="NAME", help="Score normalization: none, min-max, max, sum, z-score or rank. Default: min-max."
         ),
     ] = None
     weights: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="With weighted: a weight per run. Default: chosen on --qrels.")
+        str | None,
+        typer.Option(metavar="N,N,...", help="One weight per run, for weighted. Default: chosen on --qrels."),
     ] = None
-    rrf_k: Annotated[float, typer.Option("--rrf-k", help="With rrf: a document at RANK gets 1 / (rrf_k + RANK).")] = (
-        60.0
-    )
-    depth: Annotated[int | None, typer.Option(min=1, help="Use only this many documents per run and query.")] = None
+    rrf_k: Annotated[
+        float, typer.Option("--rrf-k", help="Constant of rrf: a document at RANK gets 1 / (rrf_k + RANK).")
+    ] = 60.0
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Number of documents to use per run and query. Default: all.")
+    ] = None
     qrels: Annotated[
         Path | None,
-        typer.Option(
-            help="Judgments in TREC format, for weighted and learned; each fold is scored by what the others taught."
-        ),
+        typer.Option(help="Judgments in TREC format, for weighted and learned. Scores are out of fold."),
     ] = None
-    system: Annotated[str, typer.Option(help="With learned: which system; `toprank systems` lists them.")] = (
-        "LambdaMART"
-    )
-    metric: Annotated[str, typer.Option(help="Metric to choose weights and hyper-parameters by.")] = "ndcg@10"
+    system: Annotated[str, typer.Option(help="System to train, for learned. See `toprank systems`.")] = "LambdaMART"
+    metric: Annotated[str, typer.Option(help="Metric to choose weights and hyperparameters by.")] = "ndcg@10"
 
 
 def fuse(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Two or more TREC runs, named by their tags where these differ, else by their files."),
+        typer.Argument(help="Two or more TREC runs, named by their tags, or by their files if tags repeat."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run to write.")],
-    fusion: Fusion,
+    fusion: FusionOptions,
     running: options.Training,
 ) -> None:
-    """Fuse several runs into one: by ranks, by normalized scores, or by what judgments teach.
+    """Fuse several runs into one, by ranks, by normalized scores, or supervised by judgments.
 
     For example:
 
@@ -66,7 +67,7 @@ def fuse(
     from toprank.fusion import fuse as fused
 
     if len(runs) < 2:
-        raise typer.BadParameter("give at least two runs.")
+        raise typer.BadParameter("Pass at least two runs.")
     common.refuse_twice(runs)
     common.check_writable(output, "fused.run")
     read = options.runs_by_name({path: read_run(path) for path in runs})

@@ -1,4 +1,4 @@
-"""`toprank monitor`: whether a ranker still meets what it was trained for."""
+"""`toprank monitor`: detect data drift."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
 ALARM = 3
-"""Exit status of an alarm, which is neither bad input (1) nor wrong usage (2)."""
+"""Exit status for an alarm; 1 means bad input, 2 wrong usage."""
 
 
 @dataclass(frozen=True)
 class Monitored:
-    """A model, and the data that are compared."""
+    """A model, and the two data sets to compare."""
 
     model: Model
-    reference: Annotated[Path, typer.Argument(help="Queries like those the model was trained for; labels are ignored.")]
-    new: Annotated[Path, typer.Argument(help="Queries that the model gets now; labels are ignored.")]
-    shadow: Annotated[Path | None, typer.Option(help="A second model; report how differently it ranks NEW.")] = None
+    reference: Annotated[Path, typer.Argument(help="Reference queries, from the time of training; labels are ignored.")]
+    new: Annotated[Path, typer.Argument(help="New queries; labels are ignored.")]
+    shadow: Annotated[Path | None, typer.Option(help="A second model, to report how differently it ranks NEW.")] = None
 
 
 def monitor(
     files: Monitored,
     output: Annotated[options.Output, options.only("json", "html")],
     read: reading.OfDocuments,
-    psi_threshold: Annotated[float, typer.Option(min=0.0, help="Smallest PSI that can raise an alarm.")] = 0.1,
-    k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the top compared with the shadow's.")] = 10,
+    psi_threshold: Annotated[
+        float, typer.Option(min=0.0, help="Smallest population stability index (PSI) that raises an alarm.")
+    ] = 0.1,
+    k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the comparison with --shadow.")] = 10,
     confidence: Annotated[float, typer.Option(help="Confidence level for intervals and alarms.")] = 0.95,
     seed: options.Seed = 0,
 ) -> None:
-    """Compare today's data with the data a model was trained for; exit status 3 means that somebody should look.
+    """Detect drift between reference data and new data. The exit status is 3 if an alarm is raised.
 
     For example:
 
@@ -74,7 +76,7 @@ def monitor(
 
 
 def _read(path: Path, read: dict[str, Any], ranker: Ranker) -> RankingData:
-    """Read the features of a model; categories of a table keep levels new to the model, so that these are counted."""
+    """Read the feature columns of a model; new category levels are kept, so that drift counts them."""
     names = getattr(ranker, "feature_names_in_", None)
     if common.file_format(path) not in common.TABLES or names is None:
         return common.read_alike(path, read, like=ranker)
@@ -82,6 +84,6 @@ def _read(path: Path, read: dict[str, Any], ranker: Ranker) -> RankingData:
         known = common.remembered(path, ranker)
         return common.read_data(path, {**known, "label": False, "features": list(names), **read})
     except UnknownNameError as problem:
-        if "features" in read:  # a name that was typed
+        if "features" in read:  # the name comes from the command line
             raise
-        raise DataError(f"{path} lacks columns that the model takes. {problem}") from None
+        raise DataError(f"{path} lacks input columns of the model. {problem}") from None

@@ -1,4 +1,4 @@
-"""Runs of several systems become one."""
+"""Rank fusion: combine the runs of several systems into one."""
 
 from toprank.lazy_imports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""`fuse`: one run of several."""
+"""`fuse`: combine several runs into one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fused(Run):
-    """A run that was fused from others; `summary` says how.
+    """A fused run.
 
     Attributes:
-        weights: the weights of the runs in a weighted sum: one set if they were given, else one for each fold.
+        summary: description of the fusion.
+        weights: weights of the runs for ``weighted``: one tuple if given by the user, else one per fold.
     """
 
     summary: str = ""
@@ -46,32 +47,32 @@ def fuse(
     seed: int = 0,
     threads: int | None = None,
 ) -> Fused:
-    """Make one run of several, query by query; a query is answered by those runs that answer it.
+    """Fuse several runs into one, query by query.
 
-    | method | what a document gets |
+    | method | fused score of a document |
     |---|---|
-    | ``rrf`` | the sum of 1 / (k + rank) |
-    | ``combsum``, ``combmnz`` | the sum of its scores; that times the number of runs that have it |
-    | ``combmax``, ``combmin`` | the largest, the least of its scores |
-    | ``weighted`` | a weighted sum of its scores |
-    | ``borda``, ``condorcet`` | points of an election: by place, or for each document beaten in most runs |
-    | ``learned`` | the score of a ranker that looks at scores and ranks |
+    | ``rrf`` | reciprocal rank fusion: sum of 1 / (rrf_k + rank) |
+    | ``combsum``, ``combmnz`` | sum of scores; the sum times the number of runs that retrieved the document |
+    | ``combmax``, ``combmin`` | largest or smallest score |
+    | ``weighted`` | weighted sum of scores |
+    | ``borda``, ``condorcet`` | voting: points by rank, or number of documents beaten in a majority of runs |
+    | ``learned`` | prediction of a ranker trained on scores and ranks |
 
     Args:
-        runs: by name: `Run`, file, ``{query: {document: score}}`` or frame.
-        method: how.
-        normalization: of scores: ``none``, ``min-max`` (default), ``max``, ``sum``, ``z-score``, ``rank``; a document
-            that a run does not have counts 0.
-        weights: of the runs, for ``weighted``. Without them they are chosen with `qrels`.
+        runs: runs by name: `Run`, file, ``{query: {document: score}}`` or frame.
+        method: fusion method. Default: ``"rrf"``.
+        normalization: score normalization: ``none``, ``min-max`` (default), ``max``, ``sum``, ``z-score`` or ``rank``.
+            Documents missing from a run count 0.
+        weights: weights of the runs for ``weighted``. Default: chosen by cross-validation on `qrels`.
         rrf_k: constant k of ``rrf``, added to every rank. Default: 60.
-        depth: how many documents of each run and query count; None: all.
-        qrels: judgments, for ``weighted`` without weights and for ``learned``: each fold of the queries is scored by
-            what was learned on the others, so the run may be evaluated with the same judgments.
-        ranker: for ``learned``: the name of a system, or an unfitted ranker.
-        metric: what weights and hyper-parameters are chosen by.
-        folds: number of folds, for methods that learn.
-        seed: of the folds.
-        threads: number of threads.
+        depth: number of documents to use per run and query. Default: all.
+        qrels: judgments for ``weighted`` without weights and for ``learned``. Scores are out of fold, so the fused run
+            may be evaluated on the same judgments.
+        ranker: name of a system, or an unfitted ranker, for ``learned``. Default: ``"LambdaMART"``.
+        metric: metric to choose weights and hyperparameters by. Default: NDCG@10.
+        folds: number of cross-validation folds. Default: 5.
+        seed: random seed of the folds. Default: 0.
+        threads: number of threads. Default: all cores.
 
     >>> runs = {"bm25": {"q": {"a": 9.0, "b": 8.0, "c": 1.0}}, "dense": {"q": {"b": 0.9, "d": 0.8}}}
     >>> fuse(runs).document_ids.tolist()
@@ -83,7 +84,7 @@ def fuse(
     if depth is not None:
         check_whole("depth", depth, least=1)
     if not isinstance(runs, Mapping):
-        raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
+        raise DataError("Runs must be given by name, such as {'bm25': run, 'dense': other_run}.")
     query_runs = QueryRuns.from_runs(runs, depth)
     scale = normalization or "min-max"
     shares = None if weights is None else _weights_of(weights, query_runs.names)
@@ -102,35 +103,34 @@ def fuse(
 
 
 def _check(method: Any, normalization: str | None, weights: Any, qrels: Any) -> None:
-    """Refuse a method that does not exist, and arguments that it does not take."""
+    """Raise an error for an unknown method, or for arguments that the method does not take."""
     if method not in METHODS:
-        raise UnknownNameError("method of fusion", str(method), METHODS)
+        raise UnknownNameError("fusion method", str(method), METHODS)
     if normalization is not None and method in (*RANK_METHODS, "learned"):
-        raise DataError(f"The method '{method}' takes no normalization: leave it out.")
+        raise DataError(f"The method '{method}' takes no normalization. Leave it out.")
     if weights is not None and method != "weighted":
-        raise DataError(f"The method '{method}' takes no weights; 'weighted' does.")
+        raise DataError(f"The method '{method}' takes no weights. Leave them out, or use 'weighted'.")
     if qrels is not None and weights is not None:
         raise DataError(
-            "With weights given, judgments would change nothing;",
-            remedy=Remedy("leave out {qrels}, or {weights}.", qrels=..., weights=...),
+            "Judgments are unused if weights are given.",
+            remedy=Remedy("Leave out {qrels} or {weights}.", qrels=..., weights=...),
         )
     if qrels is not None and method not in ("weighted", "learned"):
         raise DataError(
-            f"The method '{method}' learns nothing from judgments;",
-            remedy=Remedy("leave out {qrels}, or choose 'weighted' or 'learned'.", qrels=...),
+            f"The method '{method}' does not use judgments.",
+            remedy=Remedy("Leave out {qrels}, or use 'weighted' or 'learned'.", qrels=...),
         )
 
 
 def _judgments(method: str, qrels: Any) -> Qrels:
     if qrels is None:
-        problem = "'weighted' without weights chooses them" if method == "weighted" else "'learned' learns"
-        give = Remedy("give {qrels}.", qrels=...)
-        raise DataError(f"The method {problem} from judgments;", remedy=give)
+        name = "'weighted' without weights" if method == "weighted" else "'learned'"
+        raise DataError(f"The method {name} needs judgments.", remedy=Remedy("Pass {qrels}.", qrels=...))
     return Qrels.from_source(qrels)
 
 
 def _weights_of(weights: Mapping[str, float] | Sequence[float], names: tuple[str, ...]) -> tuple[float, ...]:
-    """A weight for each run."""
+    """Return the weights in the order of the runs."""
     if isinstance(weights, Mapping):
         for name in weights:
             if name not in names:
@@ -141,5 +141,7 @@ def _weights_of(weights: Mapping[str, float] | Sequence[float], names: tuple[str
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.shape != (len(names),) or not np.isfinite(values).all() or not values.any():
-        raise DataError(f"weights must be a finite number for each of the {len(names)} runs, not all 0.")
+        raise DataError(
+            f"weights must contain one finite number for each of the {len(names)} runs, and not all may be 0."
+        )
     return tuple(values.tolist())

@@ -1,7 +1,6 @@
-"""Fusion that learns from judgments: weights of a sum, or a ranker over the runs' scores and ranks.
+"""Supervised fusion: cross-validated weights, or a ranker trained on scores and ranks of the runs.
 
-Scores are out of fold: queries are divided into folds, and each fold is scored by the model fitted on the others.
-Queries without judgments are scored by the mean over the folds.
+Scores of judged queries are out of fold. Queries without judgments get the mean score of the models of all folds.
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ from toprank.fusion.query_runs import QueryRuns
 from toprank.model_selection.weights import best_weights, simplex
 from toprank.rankers.base import Ranker
 
-_STEPS = {2: 20, 3: 10, 4: 6}  # of each weight between 0 and 1, by the number of runs
-_FEWEST = 4  # of more runs
+_N_STEPS = {2: 20, 3: 10, 4: 6}  # grid steps of each weight, by the number of runs
+_MIN_STEPS = 4  # for more runs
 
 
 class LearnedScores(NamedTuple):
-    """Scores of all pairs, and how they came about.
+    """Fused scores of all pairs.
 
     Attributes:
-        weights: of each fold.
+        scores: fused scores.
+        sentence: description of the fusion.
+        weights: weights of the runs, by fold.
     """
 
     scores: FloatArray
@@ -42,25 +43,25 @@ class LearnedScores(NamedTuple):
 
 
 def _data(query_runs: QueryRuns, qrels: Qrels, features: FloatArray, names: tuple[str, ...]) -> RankingData:
-    """Return the pairs as ranking data; a pair without a judgment, or with a grade below 0, is irrelevant."""
+    """Return the pairs as ranking data; unjudged pairs and negative grades count as irrelevant."""
     qid = query_runs.qids[query_runs.query]
     labels = np.maximum(qrels.grades_of(qid, query_runs.documents, 0.0), 0.0)
     return RankingData(features, labels, qid=qid, document_ids=query_runs.documents, feature_names=names)
 
 
 def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
-    """Return the judged queries, of which there must be enough for k folds."""
+    """Return the judged queries; raise an error if there are too few for k folds."""
     judged = np.isin(data.qids, qrels.qids)
     if judged.sum() < max(k, 3):
         raise DataError(
-            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; learning from them in "
-            f"{k} folds takes at least {max(k, 3)}."
+            f"Queries of the runs with judgments: {int(judged.sum())}, but cross-validation in {k} folds needs at "
+            f"least {max(k, 3)}. Judge more queries, or reduce folds."
         )
     return data.select(judged)
 
 
 class FusionLearning(NamedTuple):
-    """How a fusion learns: the system or ranker of `learned`, the metric to choose by, and the folds."""
+    """Settings of supervised fusion: ranker of ``learned``, metric for selection, and folds."""
 
     ranker: str | Ranker
     metric: str
@@ -70,17 +71,17 @@ class FusionLearning(NamedTuple):
 
 
 def learned_weights(query_runs: QueryRuns, qrels: Qrels, normalization: str, learning: FusionLearning) -> LearnedScores:
-    """Return a weighted sum; the weights of each fold are those on a grid that are best on the other folds."""
+    """Return weighted sums; the weights of each fold are the best grid point on the other folds."""
     scores = normalize(query_runs, normalization)
     metric, n_runs = learning.metric, len(query_runs.names)
     data = _judged(_data(query_runs, qrels, scores, query_runs.names), qrels, learning.n_folds)
-    grid = simplex(n_runs, _STEPS.get(n_runs, _FEWEST))
+    grid = simplex(n_runs, _N_STEPS.get(n_runs, _MIN_STEPS))
     judge = BoundMetric(data, metric).for_selection()
     sign = 1 if judge.higher_is_better else -1
     values = np.array([sign * judge.per_query(data.X @ weights) for weights in grid])
     division = divided_in_folds(data, learning.n_folds, seed=learning.seed)
     fitted = cross_fit(
-        _WeighedQueries(data.queries, values),
+        _GridValues(data.queries, values),
         division,
         lambda train, _: grid[best_weights(train.values)],
         lambda weights, _: weights,
@@ -93,24 +94,24 @@ def learned_weights(query_runs: QueryRuns, qrels: Qrels, normalization: str, lea
     middle = np.mean(fitted.models, axis=0)
     by_query = np.array([chosen.get(qid, middle) for qid in query_runs.qids.tolist()])
     shown = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(query_runs.names, middle, strict=True))
-    sentence = f"Weights by {metric} on the other folds, {normalization}; on average {shown}."
+    sentence = f"Weights chosen by {metric} on the other folds, {normalization}; mean weights {shown}."
     best = tuple(tuple(weights.tolist()) for weights in fitted.models)
     return LearnedScores(np.einsum("ij,ij->i", scores, by_query[query_runs.query]), sentence, best)
 
 
-class _WeighedQueries(NamedTuple):
-    """The value of each weighting of the runs, a row of queries for each, for `cross_fit`."""
+class _GridValues(NamedTuple):
+    """Metric values by grid point (rows) and query (columns), in the form that `cross_fit` needs."""
 
     queries: Queries
     values: FloatArray
 
-    def select(self, which: npt.ArrayLike) -> _WeighedQueries:
-        """Return the values of some queries, by a mask."""
+    def select(self, which: npt.ArrayLike) -> _GridValues:
+        """Select queries by mask."""
         return self._replace(values=self.values[:, np.asarray(which)])
 
 
 def learned_order(query_runs: QueryRuns, qrels: Qrels, learning: FusionLearning) -> LearnedScores:
-    """Return scores by a ranker over scores and ranks; validation queries of each fold choose hyper-parameters."""
+    """Return predictions of a ranker trained on scores and ranks, with hyperparameters chosen by validation."""
     from toprank.model_selection.grid import choose
 
     columns = [normalize(query_runs, name) for name in ("none", "min-max", "z-score")]
@@ -122,7 +123,7 @@ def learned_order(query_runs: QueryRuns, qrels: Qrels, learning: FusionLearning)
     k, system = (
         max(learning.n_folds, 3),
         learning.ranker,
-    )  # one fold is held out, one chooses hyper-parameters, the others train
+    )  # one fold for evaluation, one for validation, the others for training
     judged = _judged(data, qrels, k)
 
     division = divided_in_folds(judged, k, seed=learning.seed, validation=True)
@@ -141,8 +142,5 @@ def learned_order(query_runs: QueryRuns, qrels: Qrels, learning: FusionLearning)
             [choice.ranker.predict(rest) for choice in by_fold.models], axis=0
         )
     called = system if isinstance(system, str) else type(system).__name__
-    sentence = (
-        f"{called} over scores and ranks of {len(query_runs.names)} runs, each fold scored by a ranker trained on the "
-        "others."
-    )
+    sentence = f"{called} trained on scores and ranks of {len(query_runs.names)} runs; scores are out of fold."
     return LearnedScores(scores, sentence)

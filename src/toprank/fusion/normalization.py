@@ -1,6 +1,6 @@
-"""Scores of different systems made comparable, query by query.
+"""Score normalization per run and query, to make scores of different systems comparable.
 
-| name | a score s of a run with the scores S for the query |
+| name | normalized score s, given all scores S of the run for the query |
 |---|---|
 | ``none`` | s |
 | ``min-max`` | (s − min S) / (max S − min S) |
@@ -9,9 +9,9 @@
 | ``z-score`` | (s − mean S) / std S |
 | ``rank`` | 1 − (rank − 1) / n |
 
-A document that a run does not have counts 0, whatever the normalization. Divisors are at least 10⁻⁹: where all scores
-of a query are equal, ``min-max``, ``sum`` and ``z-score`` are 0. (ranx does both in the same way.) Only ``max`` is
-refused where it means nothing: of scores below 0 that no score above 0 gives a measure.
+A document missing from a run has the normalized score 0. Divisors are at least 10⁻⁹, so ``min-max``, ``sum`` and
+``z-score`` are 0 if all scores of a query are equal, as in ranx. The normalization ``max`` raises an error for negative
+scores of a query without positive scores, because the quotients would be meaningless.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.fusion.query_runs import QueryRuns
 
-_MIN_DIVISOR = 1e-9  # of a divisor
+_MIN_DIVISOR = 1e-9
 
 
 def _min_max(query_runs: QueryRuns) -> FloatArray:
@@ -37,8 +37,8 @@ def _max(query_runs: QueryRuns) -> FloatArray:
     pairs, runs = np.nonzero((largest <= 0) & (query_runs.scores < 0))
     if len(pairs):
         raise DataError(
-            f"The normalization 'max' divides by the largest score, and those of {query_runs.names[runs[0]]} for query "
-            f"{query_runs.qids[query_runs.query[pairs[0]]]} are not above 0; take 'min-max', or 'rank'."
+            f"The normalization 'max' needs a positive score, but run {query_runs.names[runs[0]]} has none for query "
+            f"{query_runs.qids[query_runs.query[pairs[0]]]}. Use 'min-max' or 'rank'."
         )
     return query_runs.scores / np.maximum(largest, _MIN_DIVISOR)
 
@@ -62,7 +62,7 @@ def _rank(query_runs: QueryRuns) -> FloatArray:
 
 
 def _extremes(query_runs: QueryRuns, reduced: np.ufunc, absent: float) -> FloatArray:
-    """The least or largest score of each run for each query; 0 where it has none."""
+    """Return the smallest or largest score of each run for each query; 0 if a run has none."""
     extremes = query_runs.over_queries(reduced, np.where(query_runs.is_retrieved, query_runs.scores, absent))
     return np.where(np.isfinite(extremes), extremes, 0.0)
 
@@ -74,12 +74,12 @@ NORMALIZATIONS: dict[str, Callable[[QueryRuns], FloatArray]] = {
 
 
 def normalize(query_runs: QueryRuns, name: str) -> FloatArray:
-    """The scores under a normalization by name; 0 where a run does not have the document.
+    """Normalize the scores by the named method; 0 if a run did not retrieve the document.
 
     >>> query_runs = QueryRuns.from_runs({"a": {"q": {"x": 3.0, "y": 1.0}}, "b": {"q": {"y": 7.0}}})
     >>> normalize(query_runs, "min-max").tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
     if name not in NORMALIZATIONS:
-        raise UnknownNameError("normalization of scores", str(name), NORMALIZATIONS)
+        raise UnknownNameError("score normalization", str(name), NORMALIZATIONS)
     return np.where(query_runs.is_retrieved, NORMALIZATIONS[name](query_runs), 0.0)

@@ -1,4 +1,4 @@
-"""`QueryRuns`: the score and rank that each of several runs gives to every pair of a query and a document."""
+"""`QueryRuns`: scores and ranks of all query-document pairs in several runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from toprank.errors import DataError, FormatError
 
 @dataclass(frozen=True, eq=False)
 class QueryRuns:
-    """Query q has the pairs ``offsets[q]:offsets[q + 1]``; tables have a row for each pair and a column for each run.
+    """Scores and ranks of several runs, one row per query-document pair and one column per run.
 
     Attributes:
         names: names of the runs.
-        qids: ids of the queries that any run answers.
-        offsets: where the pairs of each query begin, and where the last end.
-        documents: the id of each pair's document.
-        scores: NaN if the run does not have the document.
-        ranks: from 1, as trec_eval ranks; 0 if the run does not have the document.
+        qids: ids of all queries in any run.
+        offsets: query q has the pairs ``offsets[q]:offsets[q + 1]``.
+        documents: document id of each pair.
+        scores: scores; NaN if a run did not retrieve the document.
+        ranks: ranks from 1 in trec_eval order; 0 if a run did not retrieve the document.
     """
 
     names: tuple[str, ...]
@@ -36,10 +36,10 @@ class QueryRuns:
 
     @classmethod
     def from_runs(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
-        """Make query_runs of runs by name, from the best `depth` documents of each query and run."""
+        """Align runs by name, using the top `depth` documents of each query and run."""
         checked = {str(name): _run(str(name), run) for name, run in runs.items()}
         if len(checked) < 2:
-            raise DataError(f"Fusion needs at least two runs, not {len(checked)}.")
+            raise DataError(f"Fusion needs at least two runs, but {len(checked)} given.")
         ranks = [run.ranks() for run in checked.values()]
         kept = [rank <= (depth or len(rank)) for rank in ranks]
         tables = list(zip(checked.values(), ranks, kept, strict=True))
@@ -60,30 +60,30 @@ class QueryRuns:
 
     @property
     def query(self) -> IntArray:
-        """The number of each pair's query."""
+        """Query number of each pair."""
         return np.repeat(np.arange(len(self.qids)), np.diff(self.offsets))
 
     @property
     def is_retrieved(self) -> npt.NDArray[np.bool_]:
-        """Whether each run has each document."""
+        """Mask of the pairs that each run retrieved."""
         return self.ranks > 0
 
     def over_queries(self, reduced: np.ufunc, values: FloatArray) -> FloatArray:
-        """A reduction over the pairs of each query, for every pair."""
+        """Reduce values over the pairs of each query, and repeat the result for every pair."""
         spread: FloatArray = np.repeat(
             reduced.reduceat(values, self.offsets[:-1], axis=0), np.diff(self.offsets), axis=0
         )
         return spread
 
     def run(self, scores: FloatArray, tag: str) -> Run:
-        """A run with these scores of all pairs, best first."""
-        # Equal scores as trec_eval ranks them, by id descending: the pairs of a query stand in ascending order.
+        """Return a run with these scores for all pairs, sorted best first."""
+        # trec_eval breaks ties by descending document id, and the pairs of a query are sorted by ascending id.
         order = np.lexsort((-np.arange(len(scores)), -scores, self.query))
         return Run(self.qids[self.query[order]], self.documents[order], scores[order], tag)
 
 
 def _run(name: str, given: Any) -> Run:
-    """Return a run; an error names it, unless the error names its file already."""
+    """Convert to a run; prefix errors with its name, unless they already name its file."""
     try:
         return Run.from_source(given)
     except FormatError:

@@ -1,4 +1,4 @@
-"""A ranker, the data it was trained for, and the data it meets now: what has moved, and what to expect of it."""
+"""Drift monitoring: compares features, scores and expected DCG of a ranker between reference and new data."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.significance.results import number, p_value
 
-_MAX_ROWS = 12  # of features in the text; the frame and the page have all
+_MAX_ROWS = 12  # table rows in the text form; data frame and HTML page have all
 
 
 @dataclass(frozen=True, repr=False)
 class Drift(Record):
-    """What has moved between two sets of queries. `alarms` has a sentence for each alarm.
+    """Drift between two sets of queries.
 
     Attributes:
-        features: a `FeatureDrift` for each feature, those that moved farthest first.
-        scores: the `FeatureDrift` of the scores.
-        expected_dcg: how the expected DCG has changed; None if the ranker cannot tell.
-        shadow: how far a second ranker disagrees; None without one.
-        queries: the numbers of queries before and after.
-        confidence: the confidence level of all intervals.
-        no_dcg_reason: why there is no expected DCG; empty if there is one.
+        features: drift of each feature; drifted features first, then by decreasing PSI.
+        scores: drift of the scores.
+        expected_dcg: change of the expected DCG; None if the ranker predicts no grade probabilities.
+        shadow: disagreement with the shadow ranker; None without one.
+        queries: number of reference queries and of new queries.
+        confidence: confidence level of all intervals.
+        no_dcg_reason: reason for a missing expected DCG; else empty.
     """
 
     features: tuple[FeatureDrift, ...]
@@ -57,14 +57,14 @@ class Drift(Record):
     confidence: float
     no_dcg_reason: str
     cells: tuple[CellCounts, ...] = field(repr=False, compare=False, default=())
-    """The counts behind the shifts: those of the scores first, then those of `features`."""
+    """Cell counts of the scores, followed by those of `features`."""
 
     json_hidden = frozenset({"cells"})
     json_properties = ("alarms", "summary")
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """A sentence for each thing that somebody should look at."""
+        """One sentence per alarm."""
         return tuple(self._alarms())
 
     def _alarms(self) -> Iterator[str]:
@@ -77,11 +77,11 @@ class Drift(Record):
         if self.expected_dcg is not None and self.expected_dcg.changed:
             change = self.expected_dcg
             size = number(abs(change.difference))
-            rise = f"rose by {size}: the ranker meets documents unlike those that it was calibrated on"
+            rise = f"rose by {size}: the new documents differ from those used for calibration"
             yield f"The expected DCG@{change.k} {f'fell by {size}' if change.difference < 0 else rise}."
 
     def gauges(self) -> dict[str, float]:
-        """Return the numbers that a monitoring system resampling, by the names of the service's metrics."""
+        """Return the values of the drift gauges of the scoring service, by name."""
         numbers = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
         numbers |= {"largest_feature_psi": max((shift.psi for shift in self.features), default=0.0)}
         numbers |= {"features_drifted": float(sum(shift.drifted for shift in self.features))}
@@ -104,14 +104,14 @@ class Drift(Record):
         }
 
     def table(self, rows: int | None = None) -> Table:
-        """Return the scores and the features, those that moved farthest first."""
-        header = ("", "PSI", f"{percent(self.confidence)} interval", "KS", "p", "missing", "out_of_range")
+        """Return a table of scores and features; `rows` limits its length."""
+        header = ("", "PSI", f"{percent(self.confidence)} interval", "KS", "p", "missing", "out of range")
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
     def plot(self, feature: str | None = None, *, named: bool = True) -> Picture:
-        """Draw the distribution of a feature before and now; None: of the scores.
+        """Plot the distribution of a feature in reference and new data. Default: of the scores.
 
-        If the two curves lie on each other, nothing has moved. `named`: whether to draw the key to the curves.
+        `named`: whether to draw a legend.
         """
         of_scores, *of_features = self.cells
         if feature is None:
@@ -123,33 +123,33 @@ class Drift(Record):
 
     @property
     def forecast(self) -> tuple[str, ...]:
-        """What to expect: the DCG without labels, then what the shadow would change, if there is one."""
+        """The expected DCG without labels and, if there is a shadow ranker, its disagreement, as sentences."""
         expected = self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)
         return (expected,) if self.shadow is None else (expected, str(self.shadow))
 
     @property
     def summary(self) -> str:
-        """The alarms, and what to expect."""
+        """Alarms and expected DCG in one paragraph."""
         return " ".join([*(self.alarms or ["No alarm."]), self.forecast[0]])
 
     def _parts(self) -> Sequence[Part]:
         before, after = self.queries
         opening = f"{before:,} queries before, {after:,} now, {len(self.features):,} features."
         if max(self.queries) > MAX_QUERIES:
-            opening += f" Of each, {MAX_QUERIES:,} drawn at random were looked at."
-        caveat = "What sampling alone adds to PSI and KS is subtracted; p holds for all rows together."
+            opening += f" Larger sets were sampled down to {MAX_QUERIES:,} queries."
+        caveat = "PSI and KS are corrected for sampling bias; p is adjusted for all rows together."
         more = len(self.features) + 1 - _MAX_ROWS
-        rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
+        rest = (f"… and {more:,} more features with less drift.",) if more > 0 else ()
         return [opening, self.alarms or "No alarm.", self.table(_MAX_ROWS), *rest, *self.forecast, caveat]
 
 
 def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
-    """Draw distribution functions; for categories, or if all values are equal, the shares of the cells."""
+    """Plot distribution functions; for categories or constant columns, plot the shares of the cells."""
     box = Box(44, 10, WIDTH - 12, 170)
     y = Scale(0, 1, box.bottom, box.top)
     shares = [np.asarray(share, dtype=np.float64) for share in cells.shares()]
     y_ticks = [(v, f"{v:g}") for v in (0.0, 0.5, 1.0)]
-    ends = np.flatnonzero(np.isfinite(cells.edges))  # infinite ones have no place on a page
+    ends = np.flatnonzero(np.isfinite(cells.edges))  # infinite edges cannot be drawn
     if len(ends) > 1:
         x = Scale(float(cells.edges[ends[0]]), float(cells.edges[ends[-1]]), box.left, box.right)
         x_ticks = marked_ticks(x.low, x.high, 4)
@@ -195,7 +195,7 @@ def monitor(
     n_resamples: int = 1_000,
     seed: int = 0,
 ) -> Drift:
-    """Compare the data a ranker meets with data it was trained for: features, scores, and the expected DCG.
+    """Detect data drift: compare features, scores and expected DCG of a ranker between reference and new data.
 
     Intervals come from a bootstrap over queries, p-values from a permutation test that reassigns whole queries to the
     two data sets. The p-values are adjusted for features, scores and expected DCG together (Westfall and Young):
@@ -204,15 +204,16 @@ def monitor(
     is significant and at least 5 %.
 
     Args:
-        ranker: a fitted ranker; one that was calibrated and gives P(grade | x) also tells the DCG to expect.
-        reference: queries such as the ranker was trained for, best some that it did not see; labels are not used.
-        new: queries that it meets now; labels are not used.
-        shadow: a second ranker, to tell how differently it orders the new queries.
-        k: the depth of DCG, and of the top that is compared with the shadow's.
-        psi_threshold: the least shift of a feature that matters; by custom 0.1 is a small shift, 0.25 a large one.
-        confidence: the confidence level of intervals and alarms.
-        n_resamples: how often queries are drawn anew.
-        seed: the seed of the resampling.
+        ranker: fitted ranker. The expected DCG needs a calibrated ranker that predicts P(grade | x).
+        reference: reference queries, ideally unseen queries from the time of training. Labels are not used.
+        new: new queries. Labels are not used.
+        shadow: second ranker, to report how differently it ranks the new queries. Default: none.
+        k: depth of DCG and of the comparison with the shadow ranker. Default: 10.
+        psi_threshold: smallest PSI that raises an alarm. Default: 0.1. Customary values are 0.1 for small and 0.25 for
+            large drift.
+        confidence: confidence level of intervals and alarms. Default: 0.95.
+        n_resamples: number of bootstrap resamples and of permutations, at least 99. Default: 1,000.
+        seed: random seed. Default: 0.
 
     >>> import toprank as tr
     >>> old, new = tr.synthetic(n_queries=60, seed=0), tr.synthetic(n_queries=60, seed=1)
@@ -231,7 +232,7 @@ def monitor(
     for side, data in (("reference", reference), ("new", new)):
         check_data("monitor", data)
         if data.n_queries < 2:
-            raise DataError(f"monitor compares queries, but the {side} data have only one; give at least two.")
+            raise DataError(f"The {side} data have only one query. monitor needs at least two.")
         sides.append(data.select(sample_queries(data.queries, rng)))
     resampling = Resamples(sides[0].n_queries, sides[1].n_queries, n_resamples, rng)
     blocks = tuple(block[data.queries.document_query] for block, data in zip(resampling.block_of, sides, strict=True))
@@ -260,9 +261,9 @@ def monitor(
 
 
 def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, FloatArray, FloatArray, int]]:
-    """Return the name, the values before and after, and for a category the number of levels, of each feature.
+    """Return name, reference values, new values and number of category levels (0 for numbers) of each feature.
 
-    Levels that the ranker does not know get a code behind all others, so that they are not taken for missing values.
+    Levels unknown to the ranker get a code of their own, so that they do not count as missing values.
     """
     translated = [ranker.translated(data) for data in sides]
     names, first = getattr(ranker, "feature_names_in_", None), getattr(ranker, "first_feature_id_", 1)

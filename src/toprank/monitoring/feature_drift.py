@@ -22,25 +22,27 @@ from toprank.display.record import JsonObject, to_json
 from toprank.significance import Interval
 
 MAX_QUERIES = 20_000
-"""How many queries of each set are looked at: with more, no interval gets visibly shorter."""
-_MAX_BLOCKS = 2_000  # more queries than these are drawn in blocks of equally many
-_CELL_LEVELS = np.r_[np.linspace(0, 1, 51)[1:], 0.01, 0.99]  # the levels of the quantiles that cells end at
+"""Maximum number of queries per data set; larger sets are sampled, since intervals would hardly get shorter."""
+_MAX_BLOCKS = 2_000  # more queries than this are resampled in blocks of equal size
+_CELL_LEVELS = np.r_[np.linspace(0, 1, 51)[1:], 0.01, 0.99]  # quantile levels of the cell edges
 _BIN_LEVELS = np.r_[
     0.01, np.linspace(0, 1, 11)[1:-1], 0.99
-]  # those of PSI's bins: deciles, the outermost cut once more
-_PSEUDOCOUNT = 0.5  # documents added to every bin of PSI, which an empty bin would make infinite
+]  # quantile levels of the PSI bins: deciles, outermost ones split
+_PSEUDOCOUNT = 0.5  # documents added to every PSI bin, because an empty bin would make PSI infinite
 
 
 Counts = npt.NDArray[np.float32]
 
 
 class CellCounts(NamedTuple):
-    """Documents by block of queries (rows) and cell (columns), of the reference and of the new data.
+    """Document counts by block of queries (rows) and cell (columns) in reference and new data.
 
     Attributes:
-        bins: The bin of PSI that each cell belongs to.
-        ordered: How many of the first cells are in order, for KS; 0 for categories.
-        edges: The upper ends of the ordered cells; the first cell is empty, since it ends below the least value.
+        reference: Counts in the reference data.
+        new: Counts in the new data.
+        bins: PSI bin of each cell.
+        ordered: Number of leading cells that are ordered, for KS; 0 for categories.
+        edges: Upper edges of the ordered cells. The first cell is empty, since it ends below the minimum.
         out_of_range: Share of new documents outside the range of the reference; for categories, with unknown levels.
     """
 
@@ -52,13 +54,13 @@ class CellCounts(NamedTuple):
     out_of_range: float
 
     def shares(self) -> tuple[FloatArray, FloatArray]:
-        """Return the share of each cell, before and after."""
+        """Return the share of each cell in reference and new data."""
         before, after = self.reference.sum(axis=0), self.new.sum(axis=0)
         return before / before.sum(), after / after.sum()
 
 
 class IntervalPairs(JsonObject):
-    """A part of a result whose JSON form has each interval as the pair of its ends."""
+    """Base of results whose JSON form represents intervals as pairs."""
 
     def _json_value(self, value: Any) -> Any:
         return to_json(list(value) if isinstance(value, Interval) else value)
@@ -66,20 +68,20 @@ class IntervalPairs(JsonObject):
 
 @dataclass(frozen=True)
 class FeatureDrift(IntervalPairs):
-    """One number of the documents, before and after.
+    """Drift of one feature, or of the scores.
 
     Attributes:
-        name: the feature, or ``score``.
-        psi: population stability index, less what sampling alone adds to it.
-        psi_interval: the interval of psi, over queries.
-        ks: the largest distance of the two distribution functions at fifty quantiles of both sets, less what sampling
-            alone adds to it, and so less than the statistic of that name; None for categories.
-        ks_interval: the interval of ks.
-        p: the p-value of "the queries come from the same source", corrected for everything that is tested.
-        missing: the shares of missing values, before and after.
+        name: name of the feature, or ``score``.
+        psi: population stability index, corrected for sampling bias.
+        psi_interval: confidence interval of `psi` over queries.
+        ks: Kolmogorov–Smirnov statistic at fifty quantiles of the pooled data, corrected for sampling bias; None for
+            categories.
+        ks_interval: confidence interval of `ks`.
+        p: p-value of the permutation test for equal distributions, adjusted for all features and scores.
+        missing: share of missing values in reference and new data.
         out_of_range: share of new values outside the range of the reference; for categories, share of levels unknown to
             the model.
-        drifted: whether p and the size of the shift both call for an alarm.
+        drifted: whether the drift is significant and large enough for an alarm.
     """
 
     name: str
@@ -94,13 +96,16 @@ class FeatureDrift(IntervalPairs):
 
 
 def sample_queries(queries: Queries, rng: np.random.Generator) -> IntArray:
-    """Return the queries to look at: all, or `MAX_QUERIES` of them, drawn without replacement."""
+    """Return all queries, or a random sample of `MAX_QUERIES`."""
     n = len(queries)
     return np.arange(n) if n <= MAX_QUERIES else np.sort(rng.choice(n, MAX_QUERIES, replace=False))
 
 
 class Resamples:
-    """The blocks of queries in each resample, the same for all features; both sides have blocks of one size."""
+    """Bootstrap resamples and permutations of blocks of queries, shared by all features.
+
+    Blocks have the same size in both data sets.
+    """
 
     def __init__(self, n_reference: int, n_new: int, n_resamples: int, rng: np.random.Generator) -> None:
         size = max(1, min(-(-(n_reference + n_new) // _MAX_BLOCKS), n_new // 50, n_reference // 50))
@@ -114,18 +119,18 @@ class Resamples:
         np.put_along_axis(self.permutations, order[:, :first], 1.0, axis=1)
 
     def squared_mean_difference(self, values: Sequence[FloatArray]) -> tuple[float, FloatArray]:
-        """Return the squared distance of two means of one number per query, as observed and as dealt out by chance."""
+        """Return the squared difference of means of a per-query value, observed and for each permutation."""
         joined = np.concatenate([self.block_of[0], self.block_of[1] + self.blocks[0]])
         sums, sizes = (np.bincount(joined, each, sum(self.blocks)) for each in (np.concatenate(values), None))
         observed = np.arange(len(sums)) < self.blocks[0]
-        dealt = np.concatenate([observed[None], self.permutations]).astype(np.float64)
-        first, second = ((rows @ sums) / (rows @ sizes) for rows in (dealt, 1 - dealt))
+        assigned = np.concatenate([observed[None], self.permutations]).astype(np.float64)
+        first, second = ((rows @ sums) / (rows @ sizes) for rows in (assigned, 1 - assigned))
         apart = (first - second) ** 2
         return float(apart[0]), apart[1:]
 
 
 def _bootstrap_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Counts:
-    """Count how often each of n blocks is in each resample."""
+    """Return how often each of n blocks occurs in each bootstrap resample."""
     drawn = np.sort(rng.integers(0, n, (n_resamples, n)) + n * np.arange(n_resamples)[:, None], axis=None)
     return np.bincount(drawn, minlength=n * n_resamples).reshape(n_resamples, n).astype(np.float32)
 
@@ -133,9 +138,9 @@ def _bootstrap_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Cou
 def count_cells(
     reference: FloatArray, new: FloatArray, blocks: Sequence[IntArray], n_blocks: Sequence[int], levels: int = 0
 ) -> CellCounts:
-    """Count the values of documents in cells; `blocks`: the block of each document; `levels`: more than 0 for codes.
+    """Count values in cells. `blocks` is the block of each document, `levels` the number of category levels or 0.
 
-    A missing value is NaN. Codes that are negative, or not below `levels`, are unknown levels and share a cell.
+    Missing values are NaN. Codes outside 0 to `levels` - 1 are unknown levels and share a cell.
     """
     if levels:
         edges, count = np.empty(0), levels + 1
@@ -159,7 +164,7 @@ def count_cells(
 
 
 def _edges(values: FloatArray) -> FloatArray:
-    """Return an edge below the range, the quantiles, and the greatest value, each once."""
+    """Return unique edges: one below the range, the quantiles, and the maximum."""
     values = values[~np.isnan(values)]
     if not len(values):
         return np.empty(0)
@@ -168,7 +173,7 @@ def _edges(values: FloatArray) -> FloatArray:
 
 
 def _bins(counts: Counts) -> IntArray:
-    """Return the bin of each cell, by its middle document; the last cell, missing values, is a bin of its own."""
+    """Return the bin of each cell by its median document; missing values (last cell) have a separate bin."""
     inner = counts[:-1]
     middles = (np.cumsum(inner) - inner / 2) / max(inner.sum(), 1)
     inside = np.unique(np.searchsorted(_BIN_LEVELS, middles), return_inverse=True)[1].reshape(-1)
@@ -176,7 +181,7 @@ def _bins(counts: Counts) -> IntArray:
 
 
 def _psi(before: Counts, after: Counts, bins: IntArray) -> FloatArray:
-    """Return Σ (q - p) log(q / p) over bins, for each row of counts."""
+    """Return the population stability index Σ (q - p) log(q / p) for each row of counts."""
     shares = []
     for counts in (before, after):
         starts = np.flatnonzero(np.r_[True, np.diff(bins) > 0])
@@ -187,7 +192,7 @@ def _psi(before: Counts, after: Counts, bins: IntArray) -> FloatArray:
 
 
 def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
-    """Return the largest |F - G| at the ends of the ordered cells, for each row of counts, without missing values."""
+    """Return max |F - G| over the edges of ordered cells for each row of counts, without missing values."""
     curves = []
     for counts in (before, after):
         reached = np.cumsum(counts[..., :ordered].astype(np.float64), axis=-1)
@@ -196,10 +201,14 @@ def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
 
 
 class DriftTest(NamedTuple):
-    """The measures of one feature's shift, before p-values are corrected for the other features.
+    """Drift statistics of one feature, before p-values are adjusted for multiple testing.
 
     Attributes:
-        permuted: PSI for each way in which chance deals the queries out; `observed` is PSI as they came.
+        cells: Cell counts.
+        psi: PSI with its interval.
+        ks: KS statistic with its interval; None for categories.
+        observed: PSI without bias correction.
+        permuted: PSI of each permutation.
     """
 
     cells: CellCounts
@@ -210,41 +219,43 @@ class DriftTest(NamedTuple):
 
 
 def _permuted_counts(cells: CellCounts, resampling: Resamples) -> tuple[Counts, Counts]:
-    """Return the counts of both sides, a row for each dealing: as the queries came, then as chance deals them."""
+    """Return the counts of both data sets: first row as observed, then one row per permutation."""
     both = np.concatenate([cells.reference, cells.new])
     first = np.concatenate([cells.reference.sum(axis=0)[None], resampling.permutations @ both])
     return first, both.sum(axis=0) - first
 
 
 def measure_drift(cells: CellCounts, resampling: Resamples, confidence: float) -> DriftTest:
-    """Measure PSI and KS with intervals, and the PSI of queries that chance deals out to the two sides."""
+    """Compute PSI and KS with bootstrap intervals, and the permutation distribution of PSI."""
     before, after = (resampling.bootstrap[side] @ cells[side] for side in (0, 1))
-    dealt_before, dealt_after = _permuted_counts(cells, resampling)
+    permuted_before, permuted_after = _permuted_counts(cells, resampling)
 
     def estimate(name: str, values: FloatArray, resampled: FloatArray) -> Interval:
         plain = float(values[0])
-        excess = resampled.mean() - plain  # sampling adds to a distance, and adds as much again to a resample's
+        excess = (
+            resampled.mean() - plain
+        )  # estimate of the sampling bias, by which a resample exceeds the observed value
         low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) - 2 * excess
         if plain <= np.quantile(values[1:], confidence):
-            low = 0.0  # chance alone goes so far: below it a resample's excess says nothing
+            low = 0.0  # within the permutation distribution, the bias estimate is unreliable
         value, low, high = (max(float(number), 0.0) for number in (plain - excess, low, high))
-        return Interval(value, low, high, confidence, resampling.queries, "queries drawn anew, on both sides", name)
+        return Interval(
+            value, low, high, confidence, resampling.queries, "bootstrap over queries of both data sets", name
+        )
 
-    psi = _psi(dealt_before, dealt_after, cells.bins)
+    psi = _psi(permuted_before, permuted_after, cells.bins)
     ks = None
     if cells.ordered > 1:
-        distances = _ks(dealt_before, dealt_after, cells.ordered)
+        distances = _ks(permuted_before, permuted_after, cells.ordered)
         ks = estimate("KS", distances, _ks(before, after, cells.ordered))
     return DriftTest(cells, estimate("PSI", psi, _psi(before, after, cells.bins)), ks, float(psi[0]), psi[1:])
 
 
 def adjusted_p_values(statistics: Sequence[tuple[float, FloatArray]]) -> list[float]:
-    """Return p-values for a family of statistics, each as observed and as chance deals it out (Westfall and Young).
+    """Return Westfall–Young max-T adjusted p-values; each statistic is given as observed and permuted values.
 
-    p is how often the largest of all, under chance, reaches the statistic that was observed.
-
-    Chance moves a feature with many bins differently from one with two. Each statistic is about a multiple of χ², so
-    Wilson and Hilferty's root makes them comparable: a feature's share of chance alarms does not depend on its bins.
+    The null distribution of PSI depends on the number of bins. It is approximately a scaled χ² distribution, so the
+    Wilson–Hilferty transformation makes features with different numbers of bins comparable.
     """
     roots = np.array([_to_normal(np.append(permuted, observed)) for observed, permuted in statistics])
     largest = roots[:, :-1].max(axis=0)
@@ -252,13 +263,13 @@ def adjusted_p_values(statistics: Sequence[tuple[float, FloatArray]]) -> list[fl
 
 
 def _to_normal(values: FloatArray) -> FloatArray:
-    """Turn values like χ² into about standard normal ones; their mean and spread tell the degrees of freedom.
+    """Transform χ²-like values to approximately standard normal ones (Wilson–Hilferty).
 
-    The value that was observed is one of them, so that it is treated like every other.
+    Degrees of freedom are estimated from mean and standard deviation, including the observed value.
     """
     mean, spread = values.mean(), values.std()
     if spread <= 1e-12 * max(mean, 1e-300):
-        return np.full(len(values), -np.inf)  # a constant feature: no dealing moves it
+        return np.full(len(values), -np.inf)  # a constant feature has no drift in any permutation
     part = (spread / mean) ** 2 / 9  # 2 / (9 ν)
     return np.asarray((np.cbrt(values / mean) - (1 - part)) / np.sqrt(part))
 
@@ -266,7 +277,7 @@ def _to_normal(values: FloatArray) -> FloatArray:
 def feature_drifts(
     names: Sequence[str], tests: Sequence[DriftTest], p: Sequence[float], min_psi: float, alpha: float
 ) -> list[FeatureDrift]:
-    """Join the measures with their corrected p-values; an alarm needs both p ≤ `alpha` and PSI ≥ `min_psi`."""
+    """Combine statistics and adjusted p-values; drift requires p ≤ `alpha` and PSI ≥ `min_psi`."""
     shifted = []
     for name, test, adjusted_p in zip(names, tests, p, strict=True):
         before, after = test.cells.shares()

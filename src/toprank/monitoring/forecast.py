@@ -1,4 +1,4 @@
-"""Forecasts without labels: the DCG that a ranker expects on new queries, and where a second ranker disagrees."""
+"""Label-free forecasts: expected DCG of a ranker on new queries, and disagreement with a shadow ranker."""
 
 from __future__ import annotations
 
@@ -19,21 +19,29 @@ from toprank.rankers.expected_dcg import ExpectedValue
 from toprank.significance.resampling import bootstrap_interval
 from toprank.significance.results import Interval, number, signed
 
-_MIN_CHANGE = 0.05  # share of the DCG expected before; a smaller change raises no alarm
+_MIN_CHANGE = 0.05  # smallest relative change of the expected DCG that raises an alarm
 
 
 @dataclass(frozen=True)
 class ExpectedChange(IntervalPairs):
-    """The DCG@k that a calibrated ranker expects of its own rankings, per query, before and after.
+    """Change of the mean DCG@k that a calibrated ranker predicts for its rankings.
 
-    The interval of the difference is Welch's over queries, and holds for this difference alone; p comes from dealing
-    the same queries out anew and is corrected for everything that is tested, so that it may be above 5 % although the
-    interval just misses 0. Both take P(grade | x) for right on both sides: they notice documents with other features,
-    but not features that mean something else than in training.
+    The interval of the difference is a Welch interval over queries, not adjusted for multiple testing. The p-value is
+    from the permutation test and is adjusted, so it may exceed 5 % although the interval excludes 0. Both assume that
+    P(grade | x) is calibrated on both data sets. They detect changes in the distribution of x, but not in the relation
+    between x and relevance.
 
     Attributes:
-        drifted: What has drifted; if anything has, the forecast and its interval are no evidence of how good the
-            ranking is.
+        k: Depth of DCG.
+        reference: Mean expected DCG on the reference data.
+        reference_interval: Its confidence interval.
+        new: Mean expected DCG on the new data.
+        new_interval: Its confidence interval.
+        difference: New minus reference value.
+        interval: Confidence interval of the difference.
+        p: Adjusted p-value of the difference.
+        changed: True if the change is significant and large enough for an alarm.
+        drifted: Drifted features and scores. If there are any, the forecast is unreliable.
     """
 
     k: int
@@ -49,13 +57,13 @@ class ExpectedChange(IntervalPairs):
 
     @property
     def alarm(self) -> str:
-        """Why not to rely on the forecast; empty if nothing has drifted."""
+        """A warning that the forecast is unreliable; empty without drift."""
         if not self.drifted:
             return ""
         few = ", ".join(self.drifted[:3]) + (f" and {len(self.drifted) - 3} more" if len(self.drifted) > 3 else "")
         return (
-            f"Do not rely on the expected DCG: {few} drifted, and P(grade | x) was calibrated on earlier documents. "
-            "Judge some of the new queries."
+            f"Do not rely on the expected DCG, since {few} drifted and P(grade | x) was calibrated on earlier "
+            "documents. Judge some of the new queries."
         )
 
     def __str__(self) -> str:
@@ -69,15 +77,15 @@ class ExpectedChange(IntervalPairs):
 
 @dataclass(frozen=True)
 class Disagreement(IntervalPairs):
-    """How differently a second ranker orders the new queries: means over queries, with intervals.
+    """Disagreement between a ranker and its shadow on the new queries.
 
     Attributes:
-        k: the depth of the top that is compared.
-        top1_changed: the share of queries with another first document.
-        top1_changed_interval: the interval of this share.
-        top_k_turnover: the share of the top k that the other ranker leaves out.
-        top_k_turnover_interval: the interval of this share.
-        reordered: how many queries differ in any way within the top k.
+        k: depth of the comparison.
+        top1_changed: share of queries with a different first document.
+        top1_changed_interval: confidence interval of `top1_changed`.
+        top_k_turnover: mean share of the top k documents that the shadow does not have in its top k.
+        top_k_turnover_interval: confidence interval of `top_k_turnover`.
+        reordered: number of queries with any difference within the top k.
     """
 
     k: int
@@ -90,8 +98,8 @@ class Disagreement(IntervalPairs):
     def __str__(self) -> str:
         first, top = self.top1_changed_interval, self.top_k_turnover_interval
         return (
-            f"The shadow has another first document in {self.top1_changed:.1%} of the queries [{first.low:.1%}, "
-            f"{first.high:.1%}] and other documents at {self.top_k_turnover:.1%} of the top {self.k} [{top.low:.1%}, "
+            f"The shadow ranks another document first in {self.top1_changed:.1%} of the queries [{first.low:.1%}, "
+            f"{first.high:.1%}], and replaces {self.top_k_turnover:.1%} of the top {self.k} [{top.low:.1%}, "
             f"{top.high:.1%}]."
         )
 
@@ -99,24 +107,24 @@ class Disagreement(IntervalPairs):
 def expected_values(
     ranker: Any, sides: Sequence[RankingData], scores: Sequence[FloatArray], k: int, confidence: float
 ) -> tuple[tuple[ExpectedValue, ExpectedValue] | None, str]:
-    """Return what the ranker expects of the queries before and now, or why it cannot tell."""
+    """Return the expected DCG on reference and new data, or None and the reason."""
     if not hasattr(ranker, "expected_dcg"):
         return None, (
-            f"The DCG cannot be estimated without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
-            "(ExpectedGainRanker does, and so do trees and networks with outputs='grades')."
+            f"The DCG cannot be estimated without labels, because {type(ranker).__name__} predicts scores, not "
+            "P(grade | x). Use ExpectedGainRanker, or trees or networks with outputs='grades'."
         )
     try:
         before, after = (
             ranker.expected_dcg(data, by, k=k, confidence=confidence) for data, by in zip(sides, scores, strict=True)
         )
-        before.overall_interval()  # refused, with the reason, where nothing was calibrated
+        before.overall_interval()  # raises an error for an uncalibrated ranker
     except DataError as error:
         return None, join_parts("The DCG is not estimated without labels.", error.args[0])
     return (before, after), ""
 
 
 def expected_change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: float, p: float) -> ExpectedChange:
-    """Return the change of the expected DCG, with Welch's interval; `p`: its corrected p-value."""
+    """Return the change of the expected DCG with a Welch interval; `p` is its adjusted p-value."""
     from scipy.special import stdtrit
 
     means = [float(value.mean.mean()) for value in values]
@@ -147,11 +155,11 @@ def expected_change(values: tuple[ExpectedValue, ExpectedValue], k: int, confide
 def disagreement(
     shadow: Ranker, ours: FloatArray, data: RankingData, k: int, confidence: float, seed: int
 ) -> Disagreement:
-    """Compare the top k of a second ranker with that of the scores `ours`, query by query."""
+    """Compare the top k of a shadow ranker with the top k by the scores `ours`."""
     try:
         theirs = shadow.predict(data)
     except DataError as error:
-        raise DataError(join_parts("The shadow does not fit the new data.", error.args[0])) from None
+        raise DataError(join_parts("The shadow ranker does not accept the new data.", error.args[0])) from None
     first, second = (ranking(scores, data.queries, k).order for scores in (ours, theirs))
     n, depths = data.n_queries, np.minimum(data.queries.sizes, k)
     query_of_place = np.repeat(np.arange(n), depths)
@@ -167,9 +175,9 @@ def disagreement(
 
 
 def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interval:
-    """Return the interval of a mean of numbers from 0 to 1.
+    """Return a bootstrap interval of the mean of values between 0 and 1.
 
-    If all numbers are equal, it is as wide as that of Clopper and Pearson: others may be unseen.
+    If all values are equal, the Clopper–Pearson interval is used instead of an interval of width 0.
     """
     interval = bootstrap_interval(values, confidence=confidence, seed=seed)
     unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if interval.low == interval.high else 0.0

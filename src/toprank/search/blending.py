@@ -28,7 +28,7 @@ from toprank.systems import get
 
 BLEND = "blend"
 _LINEAR, _TREES = "RankNet-linear", "YetiRank"
-# Collections usually have a few hundred judged queries at most. With so few, trees with more leaves were not better.
+# Collections usually have at most a few hundred judged queries, too few for trees with more leaves.
 _PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 _ROUNDS, _LEAVES = (10, 25, 50, 100, 200), 7
 _N_FOLDS = 5

@@ -23,7 +23,7 @@ from toprank.search.search_index import Index
 from toprank.search.storage import check_target, new_index, write_array, write_json
 from toprank.search.vectors import rows_of_ids, unit_rows
 from toprank.text import Analyzer, EncodedDocuments, Statistics
-from toprank.text.function_words import language_of
+from toprank.text.stop_words import detect_language
 from toprank.text.words import pieces
 
 _N_CANDIDATES = 200
@@ -124,7 +124,7 @@ def _language(collection: Collection) -> str:
     step = max(1, len(collection) // _LANGUAGE_DOCUMENTS)
     places = range(0, len(collection), step)
     starts = (texts[place][:_LANGUAGE_CHARACTERS] for place in places for texts in collection.fields.values())
-    return language_of((word for text in starts for word in pieces(text)), _DEFAULT_LANGUAGE)
+    return detect_language((word for text in starts for word in pieces(text)), _DEFAULT_LANGUAGE)
 
 
 def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:

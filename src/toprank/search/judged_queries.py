@@ -1,4 +1,4 @@
-"""Queries and judgments to train and evaluate an index: those of its collection, or those of the user."""
+"""Queries and judgments for training and evaluation, either from the collection or from the user."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def queries_and_judgments(index: Index, queries: Any, qrels: Any, part: str) -> 
     """
     topics = index.topics if queries is None else Topics.from_source(queries)
     if topics is None:
-        raise DataError(f"{index.name} has no queries of its own.", remedy=Remedy("Pass {queries}.", queries=...))
+        raise DataError(f"{index.name} was indexed without queries.", remedy=Remedy("Pass {queries}.", queries=...))
     if isinstance(qrels, str | os.PathLike) and str(qrels) not in index.judgments:
         return topics, *read_judgments(qrels, topics)
     if qrels is None or isinstance(qrels, str | os.PathLike):

@@ -60,8 +60,8 @@ class SearchResults(Record):
     Attributes:
         query: Query text.
         hits: Top documents, best first.
-        found: Number of first-stage candidates, all of which were ranked.
-        reranked: Whether a trained model ranked the candidates.
+        found: Number of first-stage candidates. All of them are ranked.
+        reranked: True if a trained model ranked the candidates.
         milliseconds: Time of the first stage, the features, the ranking and the passages.
         note: Remark on the query, for example that it contains only stop words; usually empty.
         rows: Row numbers of all candidates in the index, in first-stage order.

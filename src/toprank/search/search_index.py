@@ -397,7 +397,7 @@ def open_index(
         verify: whether to compare every file with its recorded hash. Default: False.
 
     Raises:
-        FileError: if there is no index.
+        FileError: if the folder contains no index.
         FormatError: if the index is damaged or has another format version.
     """
     opened = Index(path, functions=functions, verify=verify)

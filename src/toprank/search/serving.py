@@ -63,7 +63,7 @@ class SearchAnswer(Struct):
     reranked: Annotated[
         bool, Meta(description="Whether a model reranked the candidates; otherwise both lists are identical.")
     ]
-    found: Annotated[int, Meta(description="Number of first-stage candidates, all of which were ranked.")]
+    found: Annotated[int, Meta(description="Number of first-stage candidates. All of them are ranked.")]
     note: str
     milliseconds: dict[str, float]
     ranking: list[FoundDocument]

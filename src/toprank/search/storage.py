@@ -1,12 +1,12 @@
-"""An index on disk: one folder that is written whole or not at all, and is read without running any of it.
+"""Storage of an index: one folder, written atomically and read without executing any of its content.
 
-    index.json         the format's version, what is in the folder, and how large each file is and its hash
-    NAME.npy           arrays, memory-mapped
-    first_stage…       what the engine of the first stage keeps
-    model.toprank      the learned order, once it is trained: a model file like any other
+    index.json         format version, description of the index, size and hash of each file
+    NAME.npy           memory-mapped arrays
+    first_stage…       files of the first-stage engine
+    model.toprank      reranking model, once one is trained
 
-A new index grows under a hidden name beside the target and takes its name when it is complete; who has the older one
-open keeps it. A model is a single file, which replaces the one before it.
+A new index is written under a temporary name next to the target and renamed when it is complete. Processes that have
+the old index open keep using it. The model is a single file, which is replaced atomically.
 """
 
 from __future__ import annotations
@@ -35,84 +35,84 @@ from toprank.errors import FileError, FormatError
 
 FORMAT, VERSION = "toprank-search-index", 1
 META, MODEL = "index.json", "model.toprank"
-_OURS = re.compile(r"index\.json|model\.toprank|[a-z_0-9]+(\.[a-z_0-9]+)*\.(npy|json|sqlite)|tantivy|runs")
-_MOST_META = 1 << 26  # bytes: of the description of any index
-# What NumPy's reader of headers may meet in one that is damaged.
+_INDEX_FILES = re.compile(r"index\.json|model\.toprank|[a-z_0-9]+(\.[a-z_0-9]+)*\.(npy|json|sqlite)|tantivy|runs")
+_MAX_META_BYTES = 1 << 26  # upper bound for the description of any index
+# Exceptions that NumPy may raise while reading a damaged header.
 _UNREADABLE = (
     ValueError, EOFError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, OSError,
     tokenize.TokenError,
 )  # fmt: skip
 
 
-def _description_of(folder: Path) -> Any:
+def _parse_description(folder: Path) -> Any:
     """Read the description of an index.
 
     Raises:
-        ValueError: it is no JSON, or larger than any of ours.
+        ValueError: if it is not JSON or too large.
     """
     file = folder / META
-    if file.stat().st_size > _MOST_META:
+    if file.stat().st_size > _MAX_META_BYTES:
         raise ValueError
     return json.loads(file.read_bytes())
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder's description says that it is an index."""
+    """Return whether a folder contains the description of a search index."""
     try:
-        meta = _description_of(folder)
+        meta = _parse_description(folder)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(meta, dict) and meta.get("format") == FORMAT
 
 
 def check_target(path: PathLike) -> Path:
-    """Return where an index called `path` really lies; refuse what is there if it is no index."""
+    """Return the resolved path of an index to write; raise an error if something else exists there."""
     check_name(path)
     target = Path(os.path.realpath(path))
     with os_errors(path, "written"):
         if not target.parent.is_dir():
             raise FileError(f"{path} cannot be written: the folder {target.parent} does not exist.")
-        _patiently(lambda: _refuse_what_is_no_index(path, target))
+        _retry(lambda: _check_is_index(path, target))
     return target
 
 
-def _patiently(check: Callable[[], None]) -> None:
-    """Repeat a check that fails a moment later: between a writer's two renames nothing lies under an index's name."""
-    for patience in (0.001, 0.005, 0.02):
+def _retry(check: Callable[[], None]) -> None:
+    """Retry a failing check a few times, because an index is briefly missing between a writer's two renames."""
+    for delay in (0.001, 0.005, 0.02):
         try:
             check()
             return
         except (FormatError, FileError):
-            time.sleep(patience)
+            time.sleep(delay)
     check()
 
 
-def _refuse_what_is_no_index(path: PathLike, target: Path) -> None:
+def _check_is_index(path: PathLike, target: Path) -> None:
     if target.exists():
         if not is_index(target):
-            raise FileError(f"{path} exists and is not a search index; choose another name or remove it.")
-        with suppress(FileNotFoundError):  # another writer has just put it aside
-            _refuse_strangers(target)
+            raise FileError(f"{path} exists and is not a search index. Choose another name or remove it.")
+        with suppress(FileNotFoundError):  # another writer has just moved it away
+            _refuse_unknown_files(target)
 
 
-def _refuse_strangers(folder: Path) -> None:
-    strangers = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
-    if strangers:
+def _refuse_unknown_files(folder: Path) -> None:
+    unknown = sorted(name for name in os.listdir(folder) if not _INDEX_FILES.fullmatch(name))
+    if unknown:
         raise FileError(
-            f"{folder} is not replaced: it also holds {strangers[0]}, which is not part of an index. Move that "
-            "elsewhere, or choose another name."
+            f"{folder} is not replaced, because it contains {unknown[0]}, which is not part of an index. Move that "
+            "file elsewhere, or choose another name."
         )
 
 
 def write_array(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
-    """An array of the index, in NumPy's plain format."""
+    """Write an array of the index as an ``.npy`` file."""
     with (folder / f"{name}.npy").open("wb") as stream:
         np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
 
 
 @contextmanager
 def new_index(path: PathLike) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Give a folder to write an index into and a description to fill; it takes its name at the end, or is removed."""
+    """Yield a temporary folder and a description to fill; rename the folder to `path` at the end, or remove it."""
     target = check_target(path)
     clear_remains(target)
     folder = temporary_sibling(target, UNFINISHED)
@@ -124,7 +124,7 @@ def new_index(path: PathLike) -> Iterator[tuple[Path, dict[str, Any]]]:
             files = sorted(file for file in folder.rglob("*") if file.is_file())
             meta["files"] = {f.relative_to(folder).as_posix(): [f.stat().st_size, _hash(f)] for f in files}
             (folder / META).write_text(json.dumps(meta, ensure_ascii=False, indent=1), encoding="utf-8")
-            put_in_place(folder, target, _refuse_strangers)
+            put_in_place(folder, target, _refuse_unknown_files)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -135,62 +135,62 @@ def _hash(file: Path) -> str:
 
 
 class IndexFolder:
-    """An index on disk whose files were checked: they are those of its description, each as large as that says.
+    """The folder of an index, after checking that all files in its description exist with their recorded sizes.
 
     Args:
-        path: the folder.
-        verify: also compare the content of every file with the hash that it was written with.
+        path: index folder.
+        verify: whether to compare every file with its recorded hash. Default: False.
     """
 
     def __init__(self, path: PathLike, *, verify: bool = False) -> None:
         self.path = Path(path)
-        _patiently(lambda: self._look(verify))
+        _retry(lambda: self._read(verify))
 
-    def _look(self, verify: bool) -> None:
-        self.meta = self._described()
+    def _read(self, verify: bool) -> None:
+        self.meta = self._read_description()
         self._check_files(verify)
 
     def fault(self, problem: str) -> FormatError:
-        """The error for an index that cannot be used."""
+        """Return the error for an unusable index."""
         return FormatError(f"{problem} Index the collection again.", path=self.path)
 
-    def _described(self) -> dict[str, Any]:
+    def _read_description(self) -> dict[str, Any]:
         try:
-            meta = _description_of(self.path)
+            meta = _parse_description(self.path)
         except (FileNotFoundError, NotADirectoryError):
             what = "is not a search index" if self.path.exists() else "does not exist"
-            raise FileError(f"{self.path} {what}; `toprank search index` makes one.") from None
+            raise FileError(f"{self.path} {what}. Create one with `toprank search index`.") from None
         except (ValueError, RecursionError):
-            raise self.fault("This index has no readable description: it is damaged.") from None
+            raise self.fault("This index is damaged: its description cannot be read.") from None
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            raise FormatError(f"This folder is not a search index: its {META} is another program's.", path=self.path)
+            raise FormatError(f"This folder is not a search index: {META} has another format.", path=self.path)
         version = meta.get("version")
         if version != VERSION:
             raise self.fault(
-                f"This index has version {version}, written by toprank {meta.get('toprank')}; this toprank "
-                f"({__version__}) reads version {VERSION}."
+                f"This index has format version {version}, written by toprank {meta.get('toprank')}; toprank "
+                f"{__version__} reads version {VERSION}."
             )
         return meta
 
     def is_current(self) -> bool:
-        """Whether the folder still holds the index that was opened, and not another one of its name."""
+        """Return whether the folder still contains the opened index, not a newer one."""
         try:
-            return bool(self._described().get("id") == self.meta.get("id"))
+            return bool(self._read_description().get("id") == self.meta.get("id"))
         except (FormatError, FileError, OSError):
             return False
 
     def _check_files(self, verify: bool) -> None:
         files = self.meta.get("files")
         if not isinstance(files, dict) or not files:
-            raise self.fault("The description of this index lists no files: it is damaged.")
+            raise self.fault("This index is damaged: its description lists no files.")
         for name, entry in files.items():
             parts = name.split("/")
             if not isinstance(entry, list) or len(entry) != 2 or not set(parts).isdisjoint(("", ".", "..")):
-                raise self.fault("The description of this index is damaged.")
+                raise self.fault("This index is damaged: its description has an invalid file entry.")
             file = self.path.joinpath(*parts)
             try:
                 status = file.lstat()
-            except OSError:  # not there, or a name that no file can have
+            except OSError:  # missing, or an invalid file name
                 size = None
             else:
                 size = status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -198,27 +198,27 @@ class IndexFolder:
                 state = "is missing" if size is None else f"has {size:,} bytes instead of {entry[0]:,}"
                 raise self.fault(f"This index is damaged: {name} {state}.")
             if verify and _hash(file) != entry[1]:
-                raise self.fault(f"This index is damaged: the content of {name} is not what was written.")
+                raise self.fault(f"This index is damaged: the content of {name} does not match its hash.")
 
     def array(self, name: str, kind: str) -> npt.NDArray[Any]:
-        """An array of numbers of one kind (a letter of NumPy), mapped where it is not empty."""
+        """Return an array with a NumPy dtype kind, memory-mapped unless it is empty."""
         if f"{name}.npy" not in self.meta["files"]:
             raise self.fault(f"This index is damaged: it has no {name}.")
         file = self.path / f"{name}.npy"
         try:
             try:
                 array = np.load(file, mmap_mode="r", allow_pickle=False)
-            except ValueError:  # nothing to map
+            except ValueError:  # empty arrays cannot be memory-mapped
                 array = np.load(file, allow_pickle=False)
         except _UNREADABLE as problem:
             raise self.fault(f"This index is damaged: {name} cannot be read ({problem}).") from None
         if array.dtype.kind != kind:
-            raise self.fault(f"This index is damaged: {name} does not hold what it should.")
+            raise self.fault(f"This index is damaged: {name} has the wrong data type.")
         checked: npt.NDArray[Any] = array
         return checked
 
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays whose names begin so, without that beginning, read into memory."""
+        """Read all arrays whose names start with `prefix` into memory, keyed by the rest of the name."""
         names = [
             name[len(prefix) : -4] for name in self.meta["files"] if name.startswith(prefix) and name[-4:] == ".npy"
         ]
@@ -228,7 +228,7 @@ class IndexFolder:
             raise self.fault(f"This index is damaged: {problem}.") from None
 
     def json(self, name: str) -> Any:
-        """The content of a file of JSON; None where there is none."""
+        """Return the content of a JSON file, or None if it does not exist."""
         if name not in self.meta["files"]:
             return None
         try:
@@ -238,13 +238,15 @@ class IndexFolder:
             raise self.fault(f"This index is damaged: {name} cannot be read.") from None
 
     def entry(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """An entry of the description, of a kind."""
+        """Return an entry of the description after checking its type."""
         value = self.meta.get(name)
         if not isinstance(value, kind):
-            raise self.fault(f"The description of this index is damaged: {name} is missing or of the wrong kind.")
+            raise self.fault(
+                f"This index is damaged: the entry {name} of its description is missing or has the wrong type."
+            )
         return value
 
 
 def write_json(folder: Path, name: str, value: Mapping[str, Any]) -> None:
-    """A file of JSON of the index."""
+    """Write a JSON file of the index."""
     (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")

@@ -195,7 +195,7 @@ class RerankerTraining(NamedTuple):
 
     @property
     def is_blend(self) -> bool:
-        """Whether the system is the blend, which has its own cross-validation."""
+        """True for the blend, which has its own cross-validation."""
         return isinstance(self.system, str) and self.system.strip().lower() == BLEND
 
     def on(self, data: RankingData) -> SelectionResult:

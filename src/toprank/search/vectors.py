@@ -1,4 +1,4 @@
-"""Vectors that users bring, of any model: rows of length 1, whose products are cosines."""
+"""Embedding vectors of documents and queries, normalized to unit length so that dot products are cosines."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
 
 
 def unit_rows(what: str, vectors: npt.ArrayLike, n: int, width: int | None = None) -> npt.NDArray[np.float32]:
-    """Vectors as rows of length 1; a row of zeros stays one.
+    """Normalize vectors to unit length; zero vectors stay zero.
 
     Args:
-        what: what a refusal calls them: "The vectors 'minilm' of documents".
-        vectors: a row for each.
-        n: how many rows there must be.
-        width: how long each must be; None: any length.
+        what: subject of error messages, such as "The vectors 'minilm' of documents".
+        vectors: one vector per row.
+        n: required number of rows.
+        width: required dimension. Default: any.
     """
     try:
         array = np.asarray(vectors, dtype=np.float32)
@@ -34,13 +34,13 @@ def unit_rows(what: str, vectors: npt.ArrayLike, n: int, width: int | None = Non
         array = np.empty(0, dtype=np.float32)
     if array.ndim != 2 or len(array) != n or width not in (None, array.shape[-1]):
         wide = "" if width is None else f" of {width:,}"
-        raise DataError(f"{what} must be {n:,} rows{wide} of finite numbers; their shape is {array.shape}.")
-    # Lengths in double precision: the square of a float32 may be beyond it. They tell what is not finite, too.
+        raise DataError(f"{what} must have {n:,} rows{wide} of finite numbers; they have shape {array.shape}.")
+    # Double precision, because squares of float32 values may overflow. Non-finite lengths also reveal NaN and infinity.
     lengths = np.sqrt(np.einsum("ij,ij->i", array, array, dtype=np.float64))[:, None]
     wrong = np.flatnonzero(~np.isfinite(lengths))
     if len(wrong):
         raise DataError(
-            f"{what} must be finite numbers; row {wrong[0] + 1:,} holds NaN or infinity"
+            f"{what} must be finite numbers; row {wrong[0] + 1:,} contains NaN or infinity"
             f"{f', and so do {len(wrong) - 1:,} others' if len(wrong) > 1 else ''}."
         )
     rows: npt.NDArray[np.float32] = np.divide(
@@ -50,16 +50,16 @@ def unit_rows(what: str, vectors: npt.ArrayLike, n: int, width: int | None = Non
 
 
 def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[str] | None = None) -> Any:
-    """The vectors of these ids in their order, from an array with a row for each of `every`, or from a file.
+    """Return the vectors of given ids, from an array with one row per id of `every`, or from a NumPy file.
 
-    A file is NumPy's: ``.npy`` has the rows in the order of `every`; ``.npz`` has two arrays, ``ids`` and ``vectors``,
-    in any order, and may hold those of others too.
+    A ``.npy`` file has one row per id of `every`. A ``.npz`` file has the arrays ``ids`` and ``vectors`` in any order
+    and may contain further ids.
 
     Args:
-        what: what a refusal says they are of: "documents" or "queries".
-        vectors: an array, or the name of a file.
-        every: the ids of an array's rows.
-        wanted: the ids to return vectors of; None: all.
+        what: "documents" or "queries", for error messages.
+        vectors: array or file name.
+        every: ids of the rows of an array.
+        wanted: ids to return vectors for. Default: all.
     """
     wanted = every if wanted is None else wanted
     if isinstance(vectors, str | os.PathLike):
@@ -69,14 +69,14 @@ def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[
             return rows[_places(path, what, ids, wanted)]
     else:
         path, rows = None, np.asarray(vectors)
-    if len(every) == 1 and rows.ndim == 1:  # of one query: the vector itself
+    if len(every) == 1 and rows.ndim == 1:  # a single query may be given as a plain vector
         rows = rows[None]
     if rows.ndim == 0 or len(rows) != len(every):
         count = 0 if rows.ndim == 0 else len(rows)
-        problem = f"There are {count:,} vectors for {len(every):,} {what}; give a row for each"
+        problem = f"There are {count:,} vectors for {len(every):,} {what}. Pass one row for each"
         if path is None:
             raise DataError(f"{problem}.")
-        raise FormatError(f"{problem}, in their order, or an archive (.npz) of 'ids' and 'vectors'.", path=path)
+        raise FormatError(f"{problem} in the same order, or an .npz file with 'ids' and 'vectors'.", path=path)
     if wanted is every:
         return rows
     place = {name: number for number, name in enumerate(every)}
@@ -86,7 +86,7 @@ def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[
 def query_vectors(
     given: Mapping[str, Any] | None, qids: Sequence[str], known: Mapping[str, npt.NDArray[np.float32]]
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Return vectors of queries by name as rows of length 1; `known` are those of the documents."""
+    """Return unit-length query vectors by name; `known` contains the document vectors."""
     by_name = {}
     for name, value in (given or {}).items():
         if name not in known:
@@ -106,36 +106,37 @@ def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
             with loaded as archive:
                 if not {_IDS, _ROWS} <= set(archive.files):
                     present = ", ".join(archive.files) or "nothing"
-                    raise FormatError(f"Expected the arrays 'ids' and 'vectors'; found {present}.", path=path)
+                    raise FormatError(f"Expected the arrays 'ids' and 'vectors', but found {present}.", path=path)
                 ids, rows = archive[_IDS], archive[_ROWS]
     except FormatError:
         raise
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         if "Object arrays" in str(problem):
             reason = (
-                "It holds Python objects, which cannot be read without running code; save arrays of numbers and of "
-                "text."
+                "It contains Python objects, which cannot be read without executing code. Save arrays of numbers and "
+                "of text."
             )
         else:
-            reason = "This is neither a NumPy array (.npy) nor an archive of arrays (.npz), or it is cut off."
+            reason = "This is not a complete NumPy file (.npy or .npz)."
         raise FormatError(reason, path=path) from None
     if ids.ndim != 1 or rows.ndim != 2 or len(ids) != len(rows):
         raise FormatError(
-            f"'ids' must name each row of 'vectors'; their shapes are {ids.shape} and {rows.shape}.", path=path
+            f"'ids' must have one entry per row of 'vectors', but their shapes are {ids.shape} and {rows.shape}.",
+            path=path,
         )
     return [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in ids.tolist()], rows
 
 
 def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> list[int]:
-    """Return the places of the wanted ids among `ids`."""
+    """Return the indices of the wanted ids in `ids`."""
     if (places := first_repeat(ids)) is not None:
         raise FormatError(f"The id '{ids[places[0]]}' occurs more than once.", path=path)
     place = {name: number for number, name in enumerate(ids)}
     missing = [name for name in wanted if name not in place]
     if missing:
         raise FormatError(
-            f"It has no vector for {len(missing):,} of {len(wanted):,} {what}: {preview(missing)}. Are the ids spelled "
-            "alike?",
+            f"Vectors of {len(missing):,} of {len(wanted):,} {what} are missing: {preview(missing)}. Check that both "
+            "use the same ids.",
             path=path,
         )
     return [place[name] for name in wanted]

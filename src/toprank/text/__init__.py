@@ -1,4 +1,4 @@
-"""Texts of documents and queries become numbers: words, what is known of them, and what a pair has in common.
+"""Text processing: analysis of texts, collection statistics, and features of query-document pairs.
 
 >>> from toprank.text import MatchFeatures, Statistics
 >>> known = Statistics.fit({"title": ["red shoes", "red lamp"], "body": ["for running", "for reading at night"]})

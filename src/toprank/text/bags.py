@@ -1,4 +1,4 @@
-"""Texts as flat arrays: which words each has and how often, and their order."""
+"""Tokenized texts as flat arrays: word counts and word sequences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAST = chr(0x10FFFF)
 
 
 class Vocabulary:
-    """Words in alphabetical order, numbered by it.
+    """A sorted list of words, each numbered by its position.
 
     >>> Vocabulary(["book", "bookcase", "lamp"]).range("book")
     (0, 2)
@@ -38,58 +38,58 @@ class Vocabulary:
         return len(self.words)
 
     def numbers(self, words: Sequence[str]) -> Terms:
-        """The numbers of words; −1 for those that are none of these."""
+        """Return the numbers of words; −1 for unknown words."""
         get = self._numbers.get
         return np.fromiter((get(word, -1) for word in words), dtype=np.int32, count=len(words))
 
     def range(self, start: str) -> tuple[int, int]:
-        """The words that begin like this: the first number, and the one behind the last."""
+        """Return the range of words with this prefix, as start and end number."""
         low = bisect_left(self.words, start)
         return low, bisect_left(self.words, start + _LAST, lo=low)
 
     def array(self) -> npt.NDArray[np.uint8]:
-        """As bytes: UTF-8, one word a line."""
+        """Serialize the words as UTF-8 bytes, one word per line."""
         return np.frombuffer("\n".join(self.words).encode(), dtype=np.uint8).copy()
 
     @classmethod
     def restore(cls, written: Any) -> Self:
-        """What `array` wrote, which may be damaged."""
+        """Restore a vocabulary from `array`, checking for damage."""
         if not isinstance(written, np.ndarray) or written.ndim != 1 or written.dtype != np.uint8:
-            raise DataError("the vocabulary is no text")
+            raise DataError("the vocabulary is not text")
         try:
             words = written.tobytes().decode().split("\n") if len(written) else []
         except UnicodeDecodeError:
-            raise DataError("the vocabulary is no text") from None
+            raise DataError("the vocabulary is not text") from None
         if any(a >= b for a, b in pairwise(words)) or not all(words):
-            raise DataError("the words of the vocabulary are not in order")
+            raise DataError("the words of the vocabulary are not sorted")
         return cls(words)
 
 
 class Bags(NamedTuple):
-    """Texts of one field: text i has the words ``terms[starts[i]:starts[i + 1]]`` in ascending order."""
+    """Bags of words of one field: text i has the words ``terms[starts[i]:starts[i + 1]]`` in ascending order."""
 
     starts: IntArray
     terms: Terms
     counts: npt.NDArray[np.float32]
     lengths: FloatArray
-    """Words of each text, function words left out."""
+    """Number of words of each text, without stop words."""
 
     @classmethod
     def of(cls, matrix: Any, lengths: FloatArray) -> Self:
-        """From a sparse matrix with a row for each text and a column for each word."""
+        """Create bags from a sparse matrix with one row per text and one column per word."""
         matrix.sort_indices()
         counts = matrix.data.astype(np.float32)
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), counts, lengths)
 
     def matrix(self, width: int, values: npt.NDArray[Any]) -> Any:
-        """A sparse matrix with a row for each text and a value for each entry."""
+        """Return a sparse matrix with one row per text and the given value for each entry."""
         from scipy import sparse
 
         return sparse.csr_matrix((values, self.terms, self.starts), shape=(len(self.starts) - 1, width))
 
 
 def sums_of(starts: IntArray, values: FloatArray) -> FloatArray:
-    """The sum of the values of each part, one after the other: its bits do not depend on the other parts."""
+    """Sum the values of each segment sequentially, so that the result does not depend on other segments."""
     n = len(starts) - 1
     owner: Any = np.repeat(np.arange(n), np.diff(starts))
     summed: FloatArray = np.bincount(owner, values, minlength=n).astype(np.float64)
@@ -97,13 +97,13 @@ def sums_of(starts: IntArray, values: FloatArray) -> FloatArray:
 
 
 class Tokens(NamedTuple):
-    """The words of all texts in their order, function words among them: text i has ``ids[starts[i]:starts[i + 1]]``."""
+    """Word sequences of all texts, including stop words: text i has ``ids[starts[i]:starts[i + 1]]``."""
 
     starts: IntArray
     ids: Terms
 
     def bags(self, counted: npt.NDArray[np.bool_]) -> Bags:
-        """How often each text has each word; `counted` says which words count."""
+        """Count the words of each text; `counted` is a mask of the words to count."""
         from scipy import sparse
 
         takes = counted[self.ids]
@@ -115,7 +115,7 @@ class Tokens(NamedTuple):
 
 
 def merged(bags: Sequence[Bags], weights: Sequence[FloatArray] | None = None) -> Bags:
-    """All fields of each text in one bag; with `weights`, one for each text and field, counts are weighted."""
+    """Merge the bags of all fields; `weights`, if given, has one factor per field and text for its counts."""
     if len(bags) == 1 and weights is None:
         return bags[0]
     width, total = 1 + max((int(bag.terms.max()) for bag in bags if len(bag.terms)), default=0), None
@@ -129,9 +129,9 @@ def merged(bags: Sequence[Bags], weights: Sequence[FloatArray] | None = None) ->
 
 
 def tokens_of(fields: Mapping[str, Any], analyzer: Analyzer) -> tuple[Vocabulary, dict[str, Tokens]]:
-    """The words of texts, field by field, and all of them in alphabetical order."""
+    """Tokenize the texts of all fields; return the vocabulary and the tokens by field."""
     if not fields:
-        raise DataError("There is no text: name at least one field of the documents.")
+        raise DataError("No text field is given. Name at least one field of the documents.")
     table = WordTable(analyzer)
     read: dict[str, tuple[IntArray, Any]] = {}
     for name, given in fields.items():
@@ -143,7 +143,7 @@ def tokens_of(fields: Mapping[str, Any], analyzer: Analyzer) -> tuple[Vocabulary
         read[name] = (ends, ids)
     if len({len(ends) for ends, _ in read.values()}) > 1:
         sizes = ", ".join(f"'{name}' {len(ends) - 1:,}" for name, (ends, _) in read.items())
-        raise DataError(f"Every field needs one text for each document, but they have: {sizes}.")
+        raise DataError(f"Every field needs one text per document, but the numbers of texts differ: {sizes}.")
     words = sorted(table.stems)
     rank = np.empty(len(words) + 1, dtype=np.int32)
     rank[np.fromiter(map(table.stems.__getitem__, words), dtype=np.int64, count=len(words))] = np.arange(len(words))

@@ -1,4 +1,4 @@
-"""Documents and queries as arrays of words, with what the statistics know of these."""
+"""Tokenized documents and queries, with the quantities that matching needs."""
 
 from __future__ import annotations
 
@@ -19,58 +19,58 @@ from toprank.text.words import Analyzer, WordTable, texts_of
 if TYPE_CHECKING:
     from toprank.text.statistics import Statistics
 
-K1, B = 1.2, 0.75  # of BM25, as in Robertson & Zaragoza (2009); tuning them gains a learned order nothing
-_SHORTEST = 3  # letters that begin a longer word: shorter ones begin too many
+K1, B = 1.2, 0.75  # BM25 parameters of Robertson & Zaragoza (2009); tuning them does not help trained rankers
+_MIN_PREFIX_CHARACTERS = 3  # shorter prefixes match too many words
 
 
 def cosine_values(bags: Bags, idf: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(1 + log tf)·idf for each entry, and the length of each text's vector; `idf` by number of word."""
+    """Return (1 + log tf)·idf for each entry, and the vector length of each text; `idf` is indexed by word number."""
     values = (1.0 + np.log(bags.counts.astype(np.float64))) * idf[bags.terms]
     return values, np.sqrt(sums_of(bags.starts, values * values))
 
 
 class Field(NamedTuple):
-    """One field of documents, or all of them together."""
+    """One field of all documents, or all fields together."""
 
     bags: Bags
     norms: FloatArray
-    """k₁(1 − b + b·length/mean length) of BM25, for each document."""
+    """Length normalization of BM25, k₁(1 − b + b·length/mean length), for each document."""
     cosine_norms: FloatArray
     smoothing: float
-    """μ of the language model: three mean lengths, about what is customary for abstracts."""
+    """Dirichlet parameter μ of the language model: three times the mean length."""
     penalties: FloatArray
-    """log((length + μ)/μ) of the language model, for each document."""
+    """Length penalty of the language model, log((length + μ)/μ), for each document."""
 
 
 class EncodedQueries(NamedTuple):
-    """Queries as arrays: query q has the distinct words ``offsets[q]:offsets[q + 1]``, function words left out."""
+    """Tokenized queries: query q has the distinct words ``offsets[q]:offsets[q + 1]``, without stop words."""
 
     offsets: IntArray
     known: Terms
-    """Their numbers in the statistics; −1 for unknown words."""
+    """Word numbers in the statistics; −1 for unknown words."""
     words: Terms
-    """Their numbers among the documents' words; −1 where no document has them."""
+    """Word numbers in the vocabulary of the documents; −1 for missing words."""
     low: Terms
     high: Terms
-    """The range of the documents' words that begin with each of them."""
+    """End of the range of document words with each word as prefix; `low` is its start."""
     repeats: FloatArray
-    """How often each stands in its query."""
+    """Number of occurrences of each word in its query."""
     phrase_offsets: IntArray
     phrase: Terms
-    """All words of each query in their order."""
+    """Word sequence of each query, including stop words."""
 
     def sums(self, values: FloatArray) -> FloatArray:
-        """The sum of a value for each word over each query."""
+        """Sum a value per word over each query."""
         return sums_of(self.offsets, values)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedDocuments:
-    """The words of documents as arrays: made once by `Statistics.encode`, matched with any number of queries."""
+    """Tokenized documents, created by `Statistics.encode` and reusable for any number of queries."""
 
     statistics: Statistics
     vocabulary: Vocabulary
-    """The words of these documents, which number them here."""
+    """Vocabulary of these documents."""
     tokens: Mapping[str, Tokens]
 
     def __len__(self) -> int:
@@ -78,17 +78,17 @@ class EncodedDocuments:
 
     @cached_property
     def known(self) -> Terms:
-        """The number of each word in the statistics; −1 if it is new."""
+        """Number of each word in the statistics; −1 for new words."""
         return self.statistics.vocabulary.numbers(self.vocabulary.words)
 
     @cached_property
     def counted(self) -> npt.NDArray[np.bool_]:
-        """Which words count: all but the function words."""
+        """Mask of words that are not stop words."""
         return counted_words(self.vocabulary, self.statistics.analyzer)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """All fields together, then each field."""
+        """All fields together, followed by each field."""
         bags = [tokens.bags(self.counted) for tokens in self.tokens.values()]
         return tuple(self._field(number, bag) for number, bag in enumerate([merged(bags), *bags]))
 
@@ -101,22 +101,22 @@ class EncodedDocuments:
 
     @cached_property
     def weighted(self) -> Bags:
-        """All fields in one bag, each count less in a long field (BM25F): tf / (1 − b + b·length/mean length)."""
+        """Bags over all fields with length-normalized counts (BM25F): tf / (1 − b + b·length/mean length)."""
         fields = self.fields[1:]
         return merged([field.bags for field in fields], [K1 / field.norms for field in fields])
 
     @cached_property
     def vectors(self) -> npt.NDArray[np.float32]:
-        """Each document in the directions of LSA, of length 1 (or 0, where it has none of its words)."""
+        """LSA vectors of the documents, of unit length, or zero if a document has no LSA word."""
         bags, (weights, _) = self.fields[0].bags, cosine_values(self.fields[0].bags, self.statistics.idf(self.known))
-        return folded(self.statistics, bags.starts, self.known[bags.terms], weights)
+        return lsa_vectors(self.statistics, bags.starts, self.known[bags.terms], weights)
 
     def queries(self, texts: Sequence[str]) -> EncodedQueries:
-        """Queries as arrays; a query may be empty."""
+        """Tokenize queries, which may be empty."""
         table = WordTable(self.statistics.analyzer)
         numbers = [table.numbers(text) for text in texts_of(texts, "A query")]
         stems = list(table.stems)
-        function_words = self.statistics.analyzer.function_words
+        function_words = self.statistics.analyzer.stop_word_stems
         own = self.vocabulary.numbers(stems)
         known = self.statistics.vocabulary.numbers(stems)
         ranges = np.array([self._range(word, int(number)) for word, number in zip(stems, own, strict=True)])
@@ -138,18 +138,18 @@ class EncodedDocuments:
         )
 
     def _range(self, word: str, number: int) -> tuple[int, int]:
-        """The documents' words that begin with a word; a short word begins itself alone."""
-        if len(word) < _SHORTEST:
+        """Return the range of document words with this prefix; a short word matches only itself."""
+        if len(word) < _MIN_PREFIX_CHARACTERS:
             return (number, number + 1) if number >= 0 else (0, 0)
         return self.vocabulary.range(word)
 
     def query_vectors(self, queries: EncodedQueries) -> npt.NDArray[np.float32]:
-        """Each query in the directions of LSA, of length 1 or 0."""
+        """Return the LSA vectors of queries, of unit length or zero."""
         weights = (1.0 + np.log(queries.repeats)) * self.statistics.idf(queries.known)
-        return folded(self.statistics, queries.offsets, queries.known, weights)
+        return lsa_vectors(self.statistics, queries.offsets, queries.known, weights)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What a file needs to hold: the words, and their order in each field."""
+        """Return the arrays to store: the vocabulary, and the word sequences of each field."""
         written: dict[str, npt.NDArray[Any]] = {"words": self.vocabulary.array()}
         for place, tokens in enumerate(self.tokens.values()):
             written |= {f"starts_{place}": tokens.starts, f"ids_{place}": tokens.ids}
@@ -157,14 +157,14 @@ class EncodedDocuments:
 
     @classmethod
     def restore(cls, statistics: Statistics, arrays: Mapping[str, Any]) -> Self:
-        """What `arrays` wrote, which may be damaged; a refusal ends "… is inconsistent: …"."""
+        """Restore documents from `arrays`; the caller prefixes errors with "… is inconsistent: "."""
         if "words" not in arrays:
             raise DataError("the words of the documents are missing")
         vocabulary = Vocabulary.restore(arrays["words"])
         tokens = {}
         for place, name in enumerate(statistics.fields):
-            starts = _whole(arrays.get(f"starts_{place}"), np.int64, name)
-            ids = _whole(arrays.get(f"ids_{place}"), np.int32, name)
+            starts = _checked_integers(arrays.get(f"starts_{place}"), np.int64, name)
+            ids = _checked_integers(arrays.get(f"ids_{place}"), np.int32, name)
             fits = len(starts) > 0 and starts[0] == 0 and starts[-1] == len(ids) and (np.diff(starts) >= 0).all()
             if not fits or (ids < 0).any() or (ids >= len(vocabulary)).any():
                 raise DataError(f"the words of the field '{name}' are damaged")
@@ -174,22 +174,22 @@ class EncodedDocuments:
         return cls(statistics, vocabulary, tokens)
 
 
-def _whole(array: Any, kind: Any, name: str) -> npt.NDArray[Any]:
+def _checked_integers(array: Any, kind: Any, name: str) -> npt.NDArray[Any]:
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
-        raise DataError(f"the words of the field '{name}' are missing or no whole numbers")
+        raise DataError(f"the words of the field '{name}' are missing or not integers")
     return array
 
 
 def counted_words(vocabulary: Vocabulary, analyzer: Analyzer) -> npt.NDArray[np.bool_]:
-    """Which words of a vocabulary count: all but the function words."""
+    """Return a mask of the words of a vocabulary that are not stop words."""
     counted = np.ones(len(vocabulary), dtype=bool)
-    places = vocabulary.numbers(sorted(analyzer.function_words))
+    places = vocabulary.numbers(sorted(analyzer.stop_word_stems))
     counted[places[places >= 0]] = False
     return counted
 
 
-def folded(statistics: Statistics, starts: IntArray, known: Terms, weights: FloatArray) -> npt.NDArray[np.float32]:
-    """Texts in the directions of LSA: rows of unit length, or of zeros."""
+def lsa_vectors(statistics: Statistics, starts: IntArray, known: Terms, weights: FloatArray) -> npt.NDArray[np.float32]:
+    """Return LSA vectors of texts, with unit length or zero."""
     from scipy import sparse
 
     n, (width, dimension) = len(starts) - 1, statistics.basis.shape

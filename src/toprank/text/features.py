@@ -1,7 +1,7 @@
-"""What a query and a document have in common, as named features.
+"""Matching features of query-document pairs, such as BM25, language model scores and term coverage.
 
-Everything is computed from the texts and the `Statistics` alone, row by row: the other candidates of a query do not
-matter. An empty query or text has 0 everywhere, and no feature is ever missing.
+Features depend only on the two texts and the `Statistics`, not on other candidates of the query. They are 0 for empty
+queries and texts, and never missing.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from toprank.text.bags import Bags, Tokens
 from toprank.text.documents import K1, EncodedDocuments, EncodedQueries, Field
 from toprank.text.statistics import Statistics
 
-_ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in the cache
+_ROWS_PER_BLOCK = 1 << 15  # block size for LSA similarities, chosen so that the vectors fit in the cache
 
 FEATURE_DESCRIPTIONS = {
     "bm25": "BM25 (k1 = 1.2, b = 0.75)",
-    "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
-    "language model": "sum over the query's words of log(P(word | text)/P(word)), Dirichlet smoothed, where positive",
-    "coverage": "share of the query's words that the text has",
-    "idf coverage": "share of the query's words that the text has, each weighted by its idf",
+    "tf-idf": "cosine similarity of the tf-idf vectors, (1 + log tf) · idf",
+    "language model": "sum over query words of the positive part of log(P(word | text)/P(word)), Dirichlet smoothed",
+    "coverage": "share of the query's words that occur in the text",
+    "idf coverage": "share of the query's words that occur in the text, weighted by idf",
     "largest idf": "the largest idf of a query word in the text",
-    "prefixes": "share of the query's words that begin a word of the text",
-    "phrase": "1 if the text contains the query word for word",
-    "exact": "1 if the text is the query and nothing else",
+    "prefixes": "share of the query's words that are a prefix of a word in the text",
+    "phrase": "1 if the text contains the query as a phrase",
+    "exact": "1 if the text equals the query",
     "length": "number of words, without stop words",
-    "bm25f": "BM25 of all fields, each with its own mean length",
-    "lsa": "cosine in the directions of LSA",
+    "bm25f": "BM25F over all fields, each normalized by its own mean length",
+    "lsa": "cosine similarity of the LSA vectors",
     "query words": "number of distinct words of the query",
     "query idf": "sum of the idf of the query's words",
     "query largest idf": "the largest idf of the query's words",
     "query mean idf": "mean idf of the query's words",
 }
-"""What each feature is; those of a field are called ``title bm25``."""
+"""Description of each feature. Per-field features are named like ``title bm25``."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatchFeatures:
-    """Features of pairs of a query and a document.
+    """Matching features of query-document pairs.
 
     >>> known = Statistics.fit({"title": ["red shoes", "red lamp", "running shoes"]})
     >>> features = MatchFeatures(known)
@@ -63,7 +63,7 @@ class MatchFeatures:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Over all fields first, then field by field where there are several, then those of the query alone."""
+        """Feature names: over all fields, then by field if there are several, then query-only features."""
         fields = self.statistics.fields if len(self.statistics.fields) > 1 else ()
         return (
             *self.field_features,
@@ -73,7 +73,7 @@ class MatchFeatures:
 
     @cached_property
     def descriptions(self) -> tuple[str, ...]:
-        """What each feature is, in the order of `names`."""
+        """Description of each feature, in the order of `names`."""
         fields = self.statistics.fields
         alone = fields if len(fields) > 1 else ()
         texts = " and ".join(fields)
@@ -90,16 +90,18 @@ class MatchFeatures:
     def matrix(
         self, queries: Sequence[str], documents: EncodedDocuments, rows: npt.ArrayLike, offsets: npt.ArrayLike
     ) -> npt.NDArray[np.float32]:
-        """A row for each pair, a column for each name.
+        """Return the feature matrix, one row per pair and one column per name.
 
         Args:
-            queries: the text of each query.
-            documents: the documents, encoded by the same statistics.
-            rows: numbers of documents; ``rows[offsets[q]:offsets[q + 1]]`` are the candidates of query q.
-            offsets: where the candidates of each query begin, and the end of the last.
+            queries: query texts.
+            documents: documents encoded by the same statistics.
+            rows: document numbers; ``rows[offsets[q]:offsets[q + 1]]`` are the candidates of query q.
+            offsets: start of each query in `rows`, and the end of the last.
         """
         if documents.statistics is not self.statistics:
-            raise DataError("The documents were encoded with other statistics; encode them with these.")
+            raise DataError(
+                "The documents were encoded with other statistics. Encode them with the statistics of these features."
+            )
         rows, offsets = _checked(rows, offsets, len(documents), len(queries))
         encoded = documents.queries(queries)
         query = np.repeat(np.arange(len(queries)), np.diff(offsets))
@@ -121,7 +123,7 @@ class MatchFeatures:
     def _of_field(
         self, number: int, field: Field, queries: EncodedQueries, rows: IntArray, offsets: IntArray, query: IntArray
     ) -> list[FloatArray]:
-        """The columns of one field that count words."""
+        """Return the word matching columns of one field."""
         idf, importance = self.statistics.idf(queries.known, number), self.statistics.idf(queries.known)
         background = field.smoothing * self.statistics.background(queries.known, number)
         sums = _sums(field.bags, field.norms, field.penalties, queries, rows, offsets, idf, importance, background)
@@ -129,12 +131,12 @@ class MatchFeatures:
         own = np.sqrt(queries.sums(((1.0 + np.log(queries.repeats)) * idf) ** 2))
         return [
             sums[:, match.BM25],
-            _shares(sums[:, match.COSINE], own[query] * field.cosine_norms[rows]),
+            _ratio(sums[:, match.COSINE], own[query] * field.cosine_norms[rows]),
             sums[:, match.DIRICHLET],
-            _shares(sums[:, match.WORDS], n_words[query]),
-            _shares(sums[:, match.IDF], queries.sums(importance)[query]),
+            _ratio(sums[:, match.WORDS], n_words[query]),
+            _ratio(sums[:, match.IDF], queries.sums(importance)[query]),
             sums[:, match.LARGEST],
-            _shares(sums[:, match.PREFIXES], n_words[query]),
+            _ratio(sums[:, match.PREFIXES], n_words[query]),
         ]
 
     def _bm25f(
@@ -146,23 +148,23 @@ class MatchFeatures:
         return column
 
     def _of_queries(self, queries: EncodedQueries) -> list[FloatArray]:
-        """The columns that are the same for all candidates of a query."""
+        """Return the columns that depend only on the query."""
         idf, n_words = self.statistics.idf(queries.known), np.diff(queries.offsets).astype(np.float64)
         total, largest = queries.sums(idf), np.zeros(len(n_words))
         filled = np.flatnonzero(n_words)
         largest[filled] = np.maximum.reduceat(idf, queries.offsets[filled]) if len(filled) else 0.0
-        return [n_words, total, largest, _shares(total, n_words)]
+        return [n_words, total, largest, _ratio(total, n_words)]
 
 
 def _checked(rows: Any, offsets: Any, n_documents: int, n_queries: int) -> tuple[IntArray, IntArray]:
-    """Pairs that index what is there: kernels follow them without looking."""
+    """Check that the pairs are valid indices, because the kernels do not check bounds."""
     rows, offsets = np.asarray(rows, dtype=np.int64), np.asarray(offsets, dtype=np.int64)
     if rows.ndim != 1 or offsets.shape != (n_queries + 1,):
-        raise DataError("offsets must say where the candidates of each query begin, and where the last end.")
+        raise DataError("offsets must have one entry per query for its start, and one for the end of the last query.")
     if offsets[0] != 0 or offsets[-1] != len(rows) or (np.diff(offsets) < 0).any():
-        raise DataError("offsets must rise from 0 to the number of rows.")
+        raise DataError("offsets must increase from 0 to the number of rows.")
     if len(rows) and (rows.min() < 0 or rows.max() >= n_documents):
-        raise DataError(f"rows must be numbers of the {n_documents:,} documents.")
+        raise DataError(f"rows must be between 0 and {n_documents - 1:,}, the numbers of the documents.")
     return np.ascontiguousarray(rows), np.ascontiguousarray(offsets)
 
 
@@ -170,7 +172,7 @@ def _sums(
     bags: Bags, norms: FloatArray, penalties: FloatArray, queries: EncodedQueries, rows: IntArray, offsets: IntArray,
     idf: FloatArray, importance: FloatArray, background: FloatArray,
 ) -> FloatArray:  # fmt: skip
-    """What the words that query and document share sum up to, for each row (native/text.c)."""
+    """Return sums over the words shared by query and document, one row per pair (native/text.c)."""
     out = np.zeros((len(rows), int(kernels.Match.LARGEST) + 1))
     kernels.text_matches(
         rows, offsets, queries.offsets, queries.words, queries.low, queries.high, queries.repeats,
@@ -188,18 +190,18 @@ def _phrases(tokens: Tokens, queries: EncodedQueries, rows: IntArray, offsets: I
 def _cosines(
     documents: EncodedDocuments, queries: EncodedQueries, rows: IntArray, query: IntArray
 ) -> npt.NDArray[np.float32]:
-    """Cosines in the directions of LSA."""
+    """Return cosine similarities of LSA vectors."""
     out = np.zeros(len(rows), dtype=np.float32)
     if documents.statistics.basis.shape[1]:
         query_vectors, vectors = documents.query_vectors(queries), documents.vectors
-        for start in range(0, len(rows), _ROWS):
-            part = slice(start, start + _ROWS)
+        for start in range(0, len(rows), _ROWS_PER_BLOCK):
+            part = slice(start, start + _ROWS_PER_BLOCK)
             out[part] = np.einsum("ij,ij->i", vectors[rows[part]], query_vectors[query[part]])
     return out
 
 
-def _shares(parts: Any, wholes: Any) -> FloatArray:
-    """Parts of wholes; 0 where there is nothing."""
+def _ratio(parts: Any, wholes: Any) -> FloatArray:
+    """Return `parts / wholes`, and 0 if the divisor is 0."""
     wholes = np.asarray(wholes, dtype=np.float64)
     shares: FloatArray = np.divide(parts, wholes, out=np.zeros(len(wholes)), where=wholes > 0)
     return shares

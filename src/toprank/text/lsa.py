@@ -1,4 +1,4 @@
-"""Latent semantic analysis: a truncated singular value decomposition of tf-idf, which needs no labels."""
+"""Latent semantic analysis (LSA): truncated singular value decomposition of the tf-idf matrix."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy.typing as npt
 
 from toprank.compute import one_blas_thread
 
-_SPARE = 10  # columns beyond those that are kept: the last directions of a random sample are the worst
-_PASSES = 4  # power iterations: the spectrum of text falls slowly
-_NOISE = 1e-6  # of the largest singular value: what is smaller is rounding, and no direction of the texts
+_OVERSAMPLING = 10  # extra columns, because the last ones of a randomized SVD are inaccurate
+_POWER_ITERATIONS = 4  # needed because singular values of text decrease slowly
+_RANK_TOLERANCE = 1e-6  # relative to the largest singular value; smaller ones are rounding errors
 
 Basis = npt.NDArray[np.float32]
 
 
 def basis_of(matrix: Any, dimension: int, seed: int) -> Basis:
-    """The leading right singular vectors of a sparse matrix as columns, fewer where its rank is not above them.
+    """Return the leading right singular vectors of a sparse matrix as columns, always fewer than its rank.
 
-    A randomized decomposition (Halko, Martinsson, Tropp 2011) on one thread, so that its bits do not depend on how
-    many there are.
+    The randomized SVD (Halko, Martinsson, Tropp 2011) runs on one thread, so that its bits do not depend on the number
+    of threads.
     """
     rows, columns = matrix.shape
     wanted = min(dimension, min(rows, columns) - 1)
@@ -28,12 +28,12 @@ def basis_of(matrix: Any, dimension: int, seed: int) -> Basis:
         return np.zeros((columns, 0), dtype=np.float32)
     across = matrix.T.tocsr()
     with one_blas_thread():
-        sample = np.random.default_rng(seed).standard_normal((columns, min(wanted + _SPARE, rows, columns)))
-        for _ in range(_PASSES):
+        sample = np.random.default_rng(seed).standard_normal((columns, min(wanted + _OVERSAMPLING, rows, columns)))
+        for _ in range(_POWER_ITERATIONS):
             sample, _ = np.linalg.qr(across @ (matrix @ sample))
         _, sizes, turned = np.linalg.svd(matrix @ sample, full_matrices=False)
         basis = sample @ turned.T
-    rank = int((sizes > sizes[0] * _NOISE).sum())
+    rank = int((sizes > sizes[0] * _RANK_TOLERANCE).sum())
     kept = min(wanted, rank - 1 if rank < sample.shape[1] else wanted)
     leading: Basis = basis[:, : max(kept, 0)].astype(np.float32)
     return leading

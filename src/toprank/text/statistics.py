@@ -1,4 +1,4 @@
-"""What is learned from texts alone: how many documents have a word, how long they are, what goes with what."""
+"""Collection statistics: document frequencies, document lengths and LSA."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from toprank.text.lsa import basis_of
 from toprank.text.words import Analyzer
 
 Counts = npt.NDArray[np.int64]
-_LARGEST_SAMPLE = 20_000  # documents that LSA is learned from: more take longer and turn its directions little
-_DIRECTIONS = 100  # of LSA at most, which bounds the size of a model file
-_WORDS = 20_000  # of LSA: the most frequent ones; each costs 400 bytes in a model file
-_SPARSE = 2  # documents that a word of LSA is in: what one document alone has connects it with no other
+_MAX_LSA_DOCUMENTS = 20_000  # documents to fit LSA on; more take longer and hardly change it
+_MAX_DIMENSIONS = 100  # of LSA, to bound the size of a model file
+_MAX_LSA_WORDS = 20_000  # most frequent words used by LSA; each takes 400 bytes in a model file
+_MIN_LSA_FREQUENCY = 2  # documents; a word in a single document connects it with no other
 
 
 def idf_of(n: int, frequencies: Any) -> FloatArray:
-    """log(1 + (n − f + ½)/(f + ½)) for words in f of n documents: BM25's, which is never negative.
+    """Return the non-negative idf of BM25, log(1 + (n − f + ½)/(f + ½)), for words in f of n documents.
 
-    A word that no document had counts as one that a single document had: it is there when it is asked for.
+    Unseen words count as words of one document.
     """
     f = np.clip(np.asarray(frequencies, dtype=np.float64), min(1, n), n)
     result: FloatArray = np.log1p((n - f + 0.5) / (f + 0.5))
@@ -36,10 +36,10 @@ def idf_of(n: int, frequencies: Any) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Statistics of the words of a collection, field by field and over all fields.
+    """Word statistics of a collection, by field and over all fields.
 
-    They are learned from documents alone, without queries or labels (`learned`). New documents are encoded with them
-    (`encode`), and change nothing in them.
+    They are fitted on documents alone, without queries or labels (`fit`). Encoding new documents (`encode`) does not
+    change them.
     """
 
     analyzer: Analyzer
@@ -47,27 +47,27 @@ class Statistics:
     n_documents: int
     vocabulary: Vocabulary
     document_frequencies: Counts
-    """How many documents have each word: a row for all fields together, then one for each field."""
+    """Number of documents with each word: one row for all fields together, then one row per field."""
     word_counts: Counts
-    """How often each word stands in them, likewise."""
+    """Number of occurrences of each word, with the same rows."""
     mean_lengths: FloatArray
-    """Words of a document, on average, likewise; function words are left out."""
+    """Mean document length in words without stop words, for the same rows."""
     basis: npt.NDArray[np.float32]
-    """Directions of LSA: a row for each word of `basis_words`, a column for each direction."""
+    """LSA basis: one row per word of `basis_words`, one column per dimension."""
     basis_words: npt.NDArray[np.int32]
 
     @classmethod
     def fit(
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> Self:
-        """From the texts of distinct documents, a list for each field; None is an empty text.
+        """Compute the statistics of distinct documents.
 
         Args:
-            fields: the texts by field.
-            analyzer: how texts become words. Default: English.
-            lsa: at most so many directions of LSA, and never more than 100; there are always fewer than the rank of the
-                texts.
-            seed: of LSA.
+            fields: one text per document, by field; None is an empty text.
+            analyzer: text analyzer. Default: English.
+            lsa: maximum number of LSA dimensions, at most 100. Default: 100. The actual number is smaller than the rank
+                of the document-term matrix.
+            seed: random seed of LSA. Default: 0.
 
         >>> known = Statistics.fit({"title": ["red shoes", "red lamp", "running shoes"]})
         >>> dict(zip(known.vocabulary.words, known.document_frequencies[0].tolist()))
@@ -79,7 +79,7 @@ class Statistics:
     def fit_and_encode(
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> tuple[Self, EncodedDocuments]:
-        """`learned`, and the same documents encoded: their texts are read once."""
+        """Fit the statistics and encode the same documents in one pass."""
         check_whole("lsa", lsa, least=0)
         analyzer = Analyzer() if analyzer is None else analyzer
         vocabulary, tokens = tokens_of(fields, analyzer)
@@ -90,7 +90,7 @@ class Statistics:
         every = [whole, *bags]
         frequencies = np.array([np.bincount(bag.terms, minlength=width) for bag in every], dtype=np.int64)
         counts = np.array([np.bincount(bag.terms, bag.counts, minlength=width) for bag in every])
-        basis, words = _lsa(whole, n, frequencies[0], min(lsa, _DIRECTIONS), seed)
+        basis, words = _lsa(whole, n, frequencies[0], min(lsa, _MAX_DIMENSIONS), seed)
         known = cls(
             analyzer=analyzer,
             fields=tuple(tokens),
@@ -105,41 +105,41 @@ class Statistics:
         return known, EncodedDocuments(known, vocabulary, tokens)
 
     def idf(self, numbers: npt.NDArray[np.int32], field: int = 0) -> FloatArray:
-        """Return the idf of words by their numbers (−1: unknown words); `field` 0 is all fields together."""
-        return idf_of(self.n_documents, self._looked_up(self.document_frequencies[field], numbers))
+        """Return the idf of words by number (−1 for unknown words); `field` 0 means all fields together."""
+        return idf_of(self.n_documents, self._lookup(self.document_frequencies[field], numbers))
 
     def background(self, numbers: npt.NDArray[np.int32], field: int = 0) -> FloatArray:
-        """Return the share of words among all words; an unknown word counts as one that occurs once."""
+        """Return the background probability of words; an unknown word counts as occurring once."""
         row = self.word_counts[field]
-        return np.maximum(self._looked_up(row, numbers), 1) / max(int(row.sum()), 1)
+        return np.maximum(self._lookup(row, numbers), 1) / max(int(row.sum()), 1)
 
-    def _looked_up(self, row: Counts, numbers: npt.NDArray[np.int32]) -> Counts:
+    def _lookup(self, row: Counts, numbers: npt.NDArray[np.int32]) -> Counts:
         if not len(row):
             return np.zeros(len(numbers), dtype=np.int64)
         return np.where(numbers >= 0, row[numbers], 0)
 
     def encode(self, fields: Mapping[str, Sequence[str]]) -> EncodedDocuments:
-        """Encode documents, to match queries with them; the same fields, one text for each document.
+        """Encode documents with the same fields, to match queries with them.
 
-        They may be the documents that this was learned from, or others: words that are new here count as very rare.
+        The documents need not be those of the fit. New words count as very rare.
         """
         if set(fields) != set(self.fields):
             raise DataError(
-                f"The documents have the fields {', '.join(fields) or '(none)'}, and were learned from "
-                f"{', '.join(self.fields)}; give these."
+                f"The documents have the fields {', '.join(fields) or '(none)'}, but the statistics were fitted on "
+                f"{', '.join(self.fields)}. Pass these fields."
             )
         vocabulary, tokens = tokens_of({name: fields[name] for name in self.fields}, self.analyzer)
         return EncodedDocuments(self, vocabulary, tokens)
 
     def plain(self) -> dict[str, Any]:
-        """What JSON can hold of it; the rest is in `arrays`."""
+        """Return the JSON-compatible part; `arrays` returns the rest."""
         analyzer = {
             "language": self.analyzer.language, "stop": self.analyzer.stop_words, "stem": self.analyzer.stem,
         }  # fmt: skip
         return {"analyzer": analyzer, "fields": list(self.fields), "documents": self.n_documents}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Its numbers, and the words as UTF-8."""
+        """Return the numeric arrays, and the words as UTF-8 bytes."""
         return {
             "vocabulary": self.vocabulary.array(),
             "document_frequencies": self.document_frequencies,
@@ -151,7 +151,7 @@ class Statistics:
 
     @classmethod
     def restore(cls, plain: Any, arrays: Mapping[str, Any]) -> Self:
-        """What `plain` and `arrays` wrote, which may be damaged; a refusal ends "… is inconsistent: …"."""
+        """Restore statistics from `plain` and `arrays`; the caller prefixes errors with "… is inconsistent: "."""
         try:
             given = plain["analyzer"]
             analyzer = Analyzer(str(given["language"]), given["stop"], given["stem"])
@@ -159,7 +159,7 @@ class Statistics:
             known = {name: arrays[name] for name in _SHAPES}
             written = arrays["vocabulary"]
         except (TypeError, KeyError, ValueError) as problem:
-            raise DataError(f"what is known of the texts is damaged ({type(problem).__name__}: {problem})") from None
+            raise DataError(f"the text statistics are damaged ({type(problem).__name__}: {problem})") from None
         fine = isinstance(fields, list) and fields and all(isinstance(name, str) and name for name in fields)
         if not fine or len(set(fields)) < len(fields) or type(n) is not int or not 0 <= n < 1 << 53:
             raise DataError("the fields or the number of documents are damaged")
@@ -175,36 +175,36 @@ _SHAPES = {
 
 
 def _checked(known: Mapping[str, Any], rows: int, width: int, n: int) -> dict[str, Any]:
-    """Arrays of a file in the shapes and ranges that they must have."""
+    """Check types, shapes and ranges of the arrays of a file."""
     for name, kind in _SHAPES.items():
         if not isinstance(known[name], np.ndarray) or known[name].dtype != kind:
-            raise DataError(f"the array {name} does not hold {np.dtype(kind).name}")
+            raise DataError(f"the array {name} does not contain {np.dtype(kind).name}")
     frequencies, counts, lengths, basis, words = known.values()
     if frequencies.shape != (rows, width) or counts.shape != (rows, width) or lengths.shape != (rows,):
-        raise DataError("the counts do not fit the words and fields")
-    if basis.ndim != 2 or basis.shape[1] > _DIRECTIONS or words.shape != basis.shape[:1]:
-        raise DataError("the directions of LSA do not fit their words")
+        raise DataError("the counts do not match the words and fields")
+    if basis.ndim != 2 or basis.shape[1] > _MAX_DIMENSIONS or words.shape != basis.shape[:1]:
+        raise DataError("the LSA basis does not match its words")
     fine = (frequencies >= 0).all() and (frequencies <= n).all() and (counts >= frequencies).all()
     fine = fine and (counts < 1 << 53).all() and np.isfinite(lengths).all() and (lengths >= 0).all()
     fine = fine and np.isfinite(basis).all() and (np.abs(basis) <= 1.001).all()
     if not fine or (words < 0).any() or (words >= width).any() or (np.diff(words) <= 0).any():
-        raise DataError("the counts of words hold impossible numbers")
+        raise DataError("the word counts contain impossible numbers")
     return dict(known)
 
 
 def _lsa(
     whole: Bags, n: int, frequencies: Counts, dimension: int, seed: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-    """The directions, and the words that they are of."""
-    words = np.flatnonzero(frequencies >= _SPARSE)
-    words = np.sort(words[np.argsort(-frequencies[words], kind="stable")[:_WORDS]])
+    """Return the LSA basis and the numbers of its words."""
+    words = np.flatnonzero(frequencies >= _MIN_LSA_FREQUENCY)
+    words = np.sort(words[np.argsort(-frequencies[words], kind="stable")[:_MAX_LSA_WORDS]])
     if not len(words) or dimension == 0:
         return np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
     values, norms = cosine_values(whole, idf_of(n, frequencies))
     scaled = values / np.repeat(np.where(norms > 0, norms, 1.0), np.diff(whole.starts))
     matrix = whole.matrix(len(frequencies), scaled)[:, words]
-    if n > _LARGEST_SAMPLE:
-        matrix = matrix[np.sort(np.random.default_rng(seed).choice(n, _LARGEST_SAMPLE, replace=False))]
+    if n > _MAX_LSA_DOCUMENTS:
+        matrix = matrix[np.sort(np.random.default_rng(seed).choice(n, _MAX_LSA_DOCUMENTS, replace=False))]
     basis = basis_of(matrix, dimension, seed)
     kept = words if basis.shape[1] else words[:0]
     return basis[: len(kept)], kept.astype(np.int32)

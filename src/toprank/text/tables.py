@@ -1,4 +1,4 @@
-"""Text in tables: what a ranker learns from the words of its training data, and the columns made of them."""
+"""Text features of tables: computed from text columns and appended to the numeric columns of ranking data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toprank.text.words import Analyzer
 
 
 class OriginalColumns(NamedTuple):
-    """The columns that data bring themselves, beside those that their words give; see `known_columns`."""
+    """Names and encoding of the columns of the data before text features are appended."""
 
     feature_names: tuple[str, ...] | None
     encoding: Encoding | None
@@ -30,7 +30,7 @@ class OriginalColumns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """Statistics of the distinct documents of the training data, and the columns of what queries share with them."""
+    """Text statistics of the training documents, and the matching features computed from them."""
 
     roles: TextRoles
     original: OriginalColumns
@@ -39,7 +39,7 @@ class TextFeatures:
 
     @classmethod
     def fit(cls, data: RankingData) -> tuple[Self, RankingData]:
-        """From the texts of the documents alone, without queries or labels; and the data with the columns."""
+        """Fit statistics on the document texts; return the features, and the data with the feature columns."""
         assert data.text is not None
         _refuse_several_texts(data, data.text)
         distinct, rows = _distinct(_texts_of(data, data.text))
@@ -49,7 +49,7 @@ class TextFeatures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns; where the data have one of that name already, it is ``title bm25 (text)``."""
+        """Names of the text features. A name that the data already have gets the suffix `` (text)``."""
         taken = set(self.original.feature_names or ())
         made = []
         for name in self.match.names:
@@ -60,42 +60,44 @@ class TextFeatures:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """The names of all columns that a ranker sees: those of the data, then these."""
+        """Names of all input columns of a ranker: the original columns, then the text features."""
         return (*(self.original.feature_names or numbered(self.n_original)), *self.names)
 
     @property
     def encoding(self) -> Encoding | None:
-        """What all of these columns are."""
+        """Encoding of all columns, or None."""
         return None if self.original.encoding is None else self._extended(self.original.encoding)
 
     def _extended(self, encoding: Encoding) -> Encoding:
         return Encoding((*encoding.columns, *(Column(name) for name in self.names)))
 
     def transform(self, data: RankingData) -> RankingData:
-        """Data with these columns behind their own, and without the texts."""
+        """Append the text features to data, and drop the texts."""
         if data.text is None:
-            raise DataError("These data do not say which of their columns hold text.")
+            raise DataError(
+                "The data have no text roles. Name the text columns, as in text={'query': …, 'document': …}."
+            )
         if len(data.text.document) != len(self.roles.document):
             raise DataError(
-                f"The ranker matches queries with {listed(self.roles.document)}, but these data name "
-                f"{listed(data.text.document)}; name the same."
+                f"The ranker was trained with the document texts {listed(self.roles.document)}, but these data name "
+                f"{listed(data.text.document)}. Name the same columns."
             )
         if set(data.text.document) != set(self.roles.document):
             raise DataError(
-                f"The ranker was trained on the words of {listed(self.roles.document)}, but these data have "
-                f"{listed(data.text.document)}; name the columns as in the training data."
+                f"The ranker was trained with the document texts {listed(self.roles.document)}, but these data have "
+                f"{listed(data.text.document)}. Rename the columns as in the training data."
             )
         return self._joined(data, self.columns(_of_documents(data, data.text.query), _texts_of(data, data.text)))
 
     def columns(self, queries: Sequence[str], texts: Mapping[str, Sequence[str]]) -> npt.NDArray[np.float32]:
-        """A row for each pair of a query and a document, given by their texts."""
+        """Return the features of query-document pairs, given by their texts."""
         distinct, rows = _distinct({name: texts[name] for name in self.roles.document})
         return self._columns(queries, self.match.statistics.encode(distinct), rows)
 
     def _columns(
         self, queries: Sequence[str], documents: EncodedDocuments, rows: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float32]:
-        """The same for documents that are encoded already: row i asks `queries[i]` of document `rows[i]`."""
+        """Return the features of `queries[i]` and the encoded document `rows[i]`, for each i."""
         numbers: dict[str, int] = {}
         query_of_row = np.fromiter((numbers.setdefault(query, len(numbers)) for query in queries), np.int64, len(rows))
         order = np.argsort(query_of_row, kind="stable")
@@ -105,7 +107,7 @@ class TextFeatures:
         return out
 
     def _joined(self, data: RankingData, made: npt.NDArray[np.float32]) -> RankingData:
-        """Data with columns behind their own."""
+        """Append feature columns to data."""
         names = data.feature_names or numbered(data.n_features)
         encoding = None if data.encoding is None else self._extended(data.encoding)
         return data._with_validated(
@@ -117,11 +119,11 @@ class TextFeatures:
         )
 
     def descriptions(self) -> dict[str, str]:
-        """What each of the columns is, for who must compute it elsewhere."""
+        """Return the description of each feature, for reimplementation in other systems."""
         return dict(zip(self.names, self.match.descriptions, strict=True))
 
     def sentence(self, name: str, value: str) -> str | None:
-        """What a value of one of the columns says, where a person would say it in words."""
+        """Describe a feature value in words, or return None if the number is clearer."""
         try:
             plain = self.match.names[self.names.index(name)]
         except ValueError:
@@ -134,14 +136,14 @@ class TextFeatures:
         return _in_words(plain, self.roles.document if field is None else (field,), value)
 
     def same_as(self, other: Any) -> bool:
-        """Whether both were learned from the same texts in the same way."""
+        """Return whether both were fitted on the same texts with the same settings."""
         if not isinstance(other, TextFeatures) or other.plain() != self.plain():
             return False
         mine, theirs = self.match.statistics.arrays(), other.match.statistics.arrays()
         return all(np.array_equal(array, theirs[name]) for name, array in mine.items())
 
     def plain(self) -> dict[str, Any]:
-        """What JSON can hold of it; the rest is in `arrays`."""
+        """Return the JSON-compatible part; `arrays` returns the rest."""
         return {
             "columns": self.roles.plain(),
             "own": self.n_original,
@@ -150,32 +152,32 @@ class TextFeatures:
         }
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The numbers, and the words as UTF-8."""
+        """Return the numeric arrays, and the words as UTF-8 bytes."""
         return self.match.statistics.arrays()
 
     @classmethod
     def restore(
         cls, plain: Any, arrays: Mapping[str, Any], names: Sequence[str] | None, encoding: Encoding | None
     ) -> Self:
-        """What `plain` and `arrays` wrote, which may be damaged; `names` and `encoding` are those of all columns."""
+        """Restore text features from `plain` and `arrays`; `names` and `encoding` describe all columns."""
         if not isinstance(plain, dict) or type(plain.get("own")) is not int or type(plain.get("named")) is not bool:
-            raise DataError("what is said of the texts is damaged")
+            raise DataError("the description of the texts is damaged")
         roles, n_original = TextRoles.from_value(plain.get("columns")), plain["own"]
         known = Statistics.restore(plain.get("statistics"), arrays)
         if known.fields != roles.document or known.analyzer.language != roles.language:
-            raise DataError("the fields of the texts are not those that were learned")
+            raise DataError("the text fields differ from the fields of the statistics")
         if names is None or not 0 <= n_original <= len(names):
-            raise DataError("the columns of the texts do not fit the features")
+            raise DataError("the number of text columns does not match the features")
         own = tuple(names[:n_original]) if plain["named"] else None
         columns = None if encoding is None else Encoding(encoding.columns[:n_original])
         made = cls(roles, OriginalColumns(own, columns), n_original, MatchFeatures(known))
         if made.all_names != tuple(names):
-            raise DataError("the columns of the texts are not those of the features")
+            raise DataError("the names of the text columns do not match the features")
         return made
 
 
 def joined_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
-    """A matrix, dense or sparse, with further columns behind its own."""
+    """Append columns to a dense or sparse matrix."""
     if isinstance(X, np.ndarray):
         out = np.empty((X.shape[0], X.shape[1] + made.shape[1]), dtype=X.dtype if X.shape[1] else np.float32)
         out[:, : X.shape[1]], out[:, X.shape[1] :] = X, made
@@ -186,18 +188,18 @@ def joined_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
 
 
 def _texts_of(data: RankingData, roles: TextRoles) -> dict[str, list[str]]:
-    """The texts of each document, by field."""
+    """Return the texts of each document by field."""
     return {name: _of_documents(data, name) for name in roles.document}
 
 
 def _of_documents(data: RankingData, name: str) -> list[str]:
-    """Return a metadata column with one text for each document; it may be carried with one for each query."""
+    """Return a text column with one text per document, also if it is stored with one text per query."""
     column = data.metadata[name]
     return list((column if len(column) == data.n_documents else data.queries.broadcast(column)).tolist())
 
 
 def _refuse_several_texts(data: RankingData, roles: TextRoles) -> None:
-    """Refuse to learn of a query that has two texts; rows that are only scored may be of any queries."""
+    """Raise an error if a training query has several texts."""
     column = data.metadata[roles.query]
     if len(column) == data.n_queries:
         return
@@ -206,13 +208,13 @@ def _refuse_several_texts(data: RankingData, roles: TextRoles) -> None:
         if len(set(texts[first:last])) > 1:
             some = sorted(set(texts[first:last]))[:2]
             raise DataError(
-                f"The words of query {data.qids[query]} differ among its rows ('{some[0]:.40}' and '{some[1]:.40}' in "
-                f"'{roles.query}'); a query has one text."
+                f"Query {data.qids[query]} has several texts in column '{roles.query}': '{some[0]:.40}' and "
+                f"'{some[1]:.40}'. Use the same text in all rows of a query."
             )
 
 
 def _distinct(texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], npt.NDArray[np.int64]]:
-    """Each different document once, in the order of first appearance; and which of them each row is."""
+    """Return the distinct documents in order of first appearance, and the number of the document of each row."""
     numbers: dict[tuple[str, ...], int] = {}
     keys = list(zip(*texts.values(), strict=True))
     rows = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64, len(keys))
@@ -221,7 +223,7 @@ def _distinct(texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
 
 
 def _in_words(what: str, fields: Sequence[str], value: str) -> str | None:
-    """One value in words; None where the number itself says as much."""
+    """Describe one value in words; None if the number is clearer."""
     number, several = float(value), len(fields) > 1
     if what in ("exact", "phrase"):
         whole = what == "exact"

@@ -67,14 +67,14 @@ async function about() {
   trained = reply.model !== null;
   at("query").placeholder = `Search ${number(reply.documents)} ${reply.documents === 1 ? "document" : "documents"} …`;
   at("about").replaceChildren(made("b", "", collection), " · " +
-    (reply.model ? `${reply.first_stage} finds up to ${number(reply.n_candidates)} candidates, ${reply.model} orders them by ${reply.features} features.`
-      : `${reply.first_stage} makes the order; no ranker is trained yet.`) +
+    (reply.model ? `${reply.first_stage} finds up to ${number(reply.n_candidates)} candidates, ${reply.model} reranks them by ${reply.features} features.`
+      : `${reply.first_stage} ranks the documents; no model is trained yet.`) +
     (reply.logs ? " What you open and judge is logged for training." : ""));
   at("examples").replaceChildren(...reply.examples.map(words => button(words, "", () => search(words))));
 }
 
 function movement(rank, before, here) {
-  // In the learned order: how far it moved and from where; in the first stage: where it is now.
+  // Reranked list: movement and old rank. First stage: rank after reranking.
   const up = before - rank, element = made("span", "moved" + (up > 0 ? " up" : up < 0 ? " down" : ""));
   const sign = up > 0 ? "▲" : up < 0 ? "▼" : "=";
   if (!up) element.append(here ? "= same" : "same");
@@ -82,7 +82,7 @@ function movement(rank, before, here) {
   const way = up > 0 ? `up ${up}` : `down ${-up}`;
   element.setAttribute("role", "img");
   element.setAttribute("aria-label", !up ? "same rank in both orders"
-    : here ? `${way}, from rank ${before} of the first stage` : `${way}, rank ${rank} in the learned order`);
+    : here ? `${way}, from rank ${before} of the first stage` : `${way}, rank ${rank} after reranking`);
   return element;
 }
 
@@ -170,7 +170,7 @@ async function search(words, keep) {
     if (reply.reranked !== trained) about().catch(problem => say(problem.message, true)); // it was trained meanwhile
     at("learned").replaceChildren(...reply.ranking.map((one, place) => item(one, place, reply)));
     at("first").replaceChildren(...reply.first_stage.map(one => entry(one, one.first_stage_rank, reply, false)));
-    at("learned-title").textContent = reply.reranked ? "Learned order" : "First stage";
+    at("learned-title").textContent = reply.reranked ? "Reranked" : "First stage";
     at("first-section").hidden = !reply.reranked;
     at("lists").className = reply.reranked ? "" : "alone";
     at("lists").hidden = !reply.ranking.length;
@@ -204,7 +204,7 @@ function explain(row, control, one, place) {
   row.append(box);
   const compare = async () => {
     const other = others.get(choice.value), above = one.rank < other.rank;
-    lead.data = `${nameOf(one)} stands ${above ? "above" : "below"} `;
+    lead.data = `${nameOf(one)} is ranked ${above ? "above" : "below"} `;
     try {
       const why = await ask("/v1/search/why", { query: reply.query, a: one.id, b: other.id, top: reply.ranking.length });
       if (choice.value !== other.id) return; // another was chosen since

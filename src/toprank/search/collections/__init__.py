@@ -1,4 +1,4 @@
-"""Collections: documents to search, and their queries and judgments if they have some, in all usual layouts."""
+"""Document collections, with queries and judgments if available, in all common layouts."""
 
 from toprank.search.collections.collection import Collection, Topics
 from toprank.search.collections.judgments import read_judgments

@@ -1,4 +1,4 @@
-"""BEIR's layout: a folder with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/train.tsv``, ``test.tsv`` …."""
+"""The BEIR layout: a folder with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/train.tsv``, ``test.tsv`` …."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _file(path: Path, name: str) -> Path | None:
 
 
 def is_beir(path: Path) -> bool:
-    """Whether a folder has this layout."""
+    """Return whether a folder has the BEIR layout."""
     return _file(path, "corpus.jsonl") is not None
 
 
 def beir(path: Path) -> Collection:
-    """The documents, with the queries and the judgments that are there, by part."""
+    """Read documents, queries and judgments by split, as far as the files exist."""
     corpus, queries = _file(path, "corpus.jsonl"), _file(path, "queries.jsonl")
     if corpus is None:
-        raise FileError(f"There is no corpus.jsonl in {path}.")
+        raise FileError(f"{path} contains no corpus.jsonl.")
     documents = json_lines(corpus)
     topics: Topics | None = None if queries is None else read_topics(queries)
     parts: dict[str, Qrels] = {}
@@ -38,8 +38,8 @@ def beir(path: Path) -> Collection:
             notes |= dict.fromkeys(remarks)
         except FormatError:
             raise
-        except DataError as problem:  # about other queries: the documents and the other parts are as good as before
-            notes[f"The part {file.name} of the judgments is left out. {problem}"] = None
+        except DataError as problem:  # judgments of other queries; the documents and the other splits remain usable
+            notes[f"The judgments {file.name} are skipped. {problem}"] = None
     fields = {name: texts for name, texts in documents.fields.items() if name != "metadata"}
     signature = SourceSignature.from_files(path, [corpus])
     return Collection(path.resolve().name, documents.ids, fields, topics, parts, (*documents.notes, *notes), signature)

@@ -1,4 +1,4 @@
-"""`Collection`: documents in named fields, with the queries and judgments that came along, checked once."""
+"""`Collection`: documents in named text fields, with optional queries and judgments."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from toprank.data.trec import Qrels
 from toprank.errors import DataError, UnknownNameError
 
 ALL = "all"
-"""The name of judgments that are not divided into parts such as train and test."""
+"""Name of judgments without train/test splits."""
 QUERY_NAMES = frozenset({"query", "query_id", "query-id", "queryid", "qid", "topic", "topic_id", "id", "_id"})
-"""Headers of the column of query ids."""
-_SURROGATES = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot hold
+"""Header names of the query id column."""
+_SURROGATES = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot encode
 _TITLES = ("title", "name", "heading", "headline")
 
 
 def whole_text(text: str) -> str:
-    """Return text that UTF-8 can hold: a lone surrogate, as damaged JSON has it, becomes U+FFFD.
+    """Replace lone surrogates, which damaged JSON may contain and UTF-8 cannot encode, by U+FFFD.
 
     >>> whole_text("a" + chr(0xD800))
     'a�'
@@ -35,7 +35,7 @@ def whole_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class Topics:
-    """Queries: an id and words for each.
+    """Queries, each with an id and a text.
 
     >>> Topics.from_source({"q1": "wing in a slipstream"}).texts
     ('wing in a slipstream',)
@@ -46,15 +46,15 @@ class Topics:
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.texts):
-            raise DataError(f"There are {len(self.ids):,} ids for {len(self.texts):,} queries; give one for each.")
+            raise DataError(f"There are {len(self.ids):,} ids for {len(self.texts):,} queries. Pass one id per query.")
         if not self.ids:
-            raise DataError("There are no queries; at least one is needed.")
+            raise DataError("The queries are empty. Pass at least one.")
         if (places := first_repeat(self.ids)) is not None:
-            raise DataError(f"Two queries have the id '{self.ids[places[0]]}'; ids must be different.")
+            raise DataError(f"Two queries have the id '{self.ids[places[0]]}'. Query ids must be unique.")
 
     @classmethod
     def from_source(cls, queries: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
-        """Make topics of ``{id: words}`` or a file (see `read_topics`)."""
+        """Create topics from ``{id: text}`` or a file (see `read_topics`)."""
         if isinstance(queries, Topics):
             return queries
         if isinstance(queries, str | os.PathLike):
@@ -62,11 +62,11 @@ class Topics:
 
             return read_topics(queries)
         if not isinstance(queries, Mapping):
-            raise DataError(f"Queries are {{id: words}} or the name of a file, not {type(queries).__name__}.")
+            raise DataError(f"Queries must be {{id: text}} or a file name, not {type(queries).__name__}.")
         return cls(tuple(map(str, queries)), tuple(whole_text(str(text)) for text in queries.values()))
 
     def select(self, ids: Iterable[str]) -> Topics:
-        """The queries of these ids, in the order of the topics."""
+        """Return the queries with these ids, in their original order."""
         wanted = set(ids)
         kept = [place for place, name in enumerate(self.ids) if name in wanted]
         return Topics(tuple(self.ids[place] for place in kept), tuple(self.texts[place] for place in kept))
@@ -77,10 +77,12 @@ class Topics:
 
 @dataclass(frozen=True)
 class SourceSignature:
-    """What a source on disk looked like when it was read, to notice that it changed since.
+    """The state of source files when they were read, to detect later changes.
 
     Attributes:
-        names: The files, relative to `path`; none for a folder of texts, where every text counts.
+        path: Source folder.
+        names: File names relative to `path`; empty if all text files below `path` belong to the source.
+        digest: Hash of names, sizes and modification times.
     """
 
     path: str
@@ -100,16 +102,16 @@ class SourceSignature:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Collection:
-    """Documents, in fields of text; all fields have one text for each document.
+    """Documents with one or several text fields.
 
     Args:
-        name: what it is called.
-        ids: one for each document, all different.
-        fields: the texts, by the name of the field.
-        topics: queries, if the collection has some.
-        judgments: by part (``train``, ``test``; ``all`` if they are not divided).
-        notes: what to know about the collection: how grades were mapped, what was left out.
-        signature: the state of the source when it was read, if it is on disk.
+        name: name of the collection.
+        ids: unique document ids.
+        fields: one text per document, by field name.
+        topics: queries. Default: none.
+        judgments: judgments by split (``train``, ``test`` …, or ``all`` without splits). Default: none.
+        notes: notes on the collection, such as how grades were mapped or which files were skipped.
+        signature: state of the source files when they were read, if the source is on disk.
     """
 
     name: str
@@ -122,34 +124,37 @@ class Collection:
 
     def __post_init__(self) -> None:
         if not self.ids:
-            raise DataError(f"{self.name} holds no documents; there must be at least one.")
+            raise DataError(f"{self.name} contains no documents. At least one is needed.")
         if not self.fields:
-            raise DataError(f"The documents of {self.name} have no fields; name at least one text of each.")
+            raise DataError(f"The documents of {self.name} have no text fields. At least one is needed.")
         for name, texts in self.fields.items():
             if len(texts) != len(self.ids):
-                raise DataError(f"Field '{name}' has {len(texts):,} texts for {len(self.ids):,} documents.")
+                raise DataError(
+                    f"Field '{name}' has {len(texts):,} texts for {len(self.ids):,} documents. Pass one text per "
+                    "document."
+                )
         if (places := first_repeat(self.ids)) is not None:
             first, again = places
             raise DataError(
-                f"Two documents of {self.name} have the id '{self.ids[again]}', number {first + 1:,} and number "
-                f"{again + 1:,}; ids must be different. Remove one of the two, or rename it."
+                f"Documents number {first + 1:,} and {again + 1:,} of {self.name} have the same id "
+                f"'{self.ids[again]}'. Ids must be unique; remove one of the two documents, or rename it."
             )
 
     @property
     def title(self) -> str | None:
-        """The field with the titles; None if there is none, or no other field."""
+        """Name of the title field; None if there is none, or if it is the only field."""
         named = next((name for name in self.fields if name.lower() in _TITLES), None)
         return named if len(self.fields) > 1 else None
 
     def only(self, fields: Sequence[str]) -> Collection:
-        """The collection with some of its fields."""
+        """Return the collection with only these fields."""
         for name in fields:
             if name not in self.fields:
                 raise UnknownNameError(f"field of {self.name}", name, self.fields)
         return replace(self, fields={name: self.fields[name] for name in fields})
 
     def qrels(self, *parts: str) -> Qrels | None:
-        """The judgments of the first of these parts that there are, or else those that are not divided."""
+        """Return the judgments of the first available split, or those without splits, or None."""
         return next((self.judgments[part] for part in (*parts, ALL) if part in self.judgments), None)
 
     def __len__(self) -> int:
@@ -161,13 +166,13 @@ class Collection:
 
 
 def qrels_of_rows(rows: Sequence[tuple[str, str, float]]) -> Qrels:
-    """Judgments from rows of query, document and grade."""
+    """Create judgments from tuples of query, document and grade."""
     queries, documents, grades = zip(*rows, strict=True)
     return Qrels(np.array(queries), np.array(documents), np.array(grades, dtype=np.float64))
 
 
 def preview(names: Sequence[Any] | npt.NDArray[Any]) -> str:
-    """The first names of many, for a sentence.
+    """Return the first three names for a message.
 
     >>> preview(["a", "b", "c", "d"])
     'a, b, c …'
@@ -176,7 +181,7 @@ def preview(names: Sequence[Any] | npt.NDArray[Any]) -> str:
 
 
 def first_repeat(ids: Sequence[str]) -> tuple[int, int] | None:
-    """Return both places of the first id that stood at an earlier place; None if all differ."""
+    """Return both positions of the first repeated id, or None if all are unique."""
     places: dict[str, int] = {}
     for place, name in enumerate(ids):
         if places.setdefault(name, place) != place:

@@ -1,4 +1,4 @@
-"""A folder of text, Markdown or HTML, a document for each file; and JSON lines, a document for each line."""
+"""Collections from a folder of text, Markdown or HTML files (one document each), or from JSON lines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from toprank.data.bytesource import open_bytes, os_errors, plain_name
 from toprank.errors import FormatError
 from toprank.search.collections.collection import Collection, SourceSignature, whole_text
-from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, text_and_doubt
+from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, read_text_and_certainty
 
 _READERS: dict[str, Callable[[str, str], tuple[str, str]]] = {
     ".txt": plain_parts, ".text": plain_parts, ".rst": plain_parts, ".md": markdown_parts, ".markdown": markdown_parts,
     ".html": html_parts, ".htm": html_parts, ".xhtml": html_parts,
 }  # fmt: skip
 ID_NAMES = ("_id", "id", "doc_id", "doc-id", "docid", "document_id", "docno", "pid", "uuid", "key")
-_MOST_NAMED = 5  # names in a sentence
+_MAX_SUFFIXES_SHOWN = 5
 
 
 def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
-    """Return the files below a folder that are text by their suffix, and count the others; hidden files are skipped."""
+    """Return text files below a folder, and the number of other files by suffix; hidden files are skipped."""
     files: list[Path] = []
     others: Counter[str] = Counter()
     with os_errors(path, "read"):
@@ -34,7 +34,7 @@ def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
                     continue
                 file = Path(where, name)
                 if not file.is_file():
-                    others["link to nothing" if file.is_symlink() else "no file"] += 1
+                    others["broken link" if file.is_symlink() else "special file"] += 1
                 elif plain_name(name).suffix.lower() in _READERS:
                     files.append(file)
                 else:
@@ -43,39 +43,39 @@ def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
 
 
 def folder(path: Path) -> Collection:
-    """Every file of text, Markdown or HTML below a folder; ids are the paths below it."""
+    """Read all text, Markdown and HTML files below a folder; ids are relative paths."""
     files, others = text_files_in(path)
     if not files:
         known = ", ".join(_READERS)
         raise FormatError(
-            f"This folder holds no text: no file below it ends in {known}. Name a folder that does, a file of JSON "
-            "lines, or a collection with judgments (see docs/search.md).",
+            f"This folder contains no text files ({known}). Pass a folder of text files, a JSON lines file, or a test "
+            "collection (see docs/search.md).",
             path=path,
         )
     signature = SourceSignature.from_files(path, files, whole_folder=True)
-    titles, bodies, guessed = [], [], 0
+    titles, bodies, n_guessed = [], [], 0
     for file in files:
         parts = _READERS[plain_name(file).suffix.lower()]
-        text, doubt = text_and_doubt(file)
+        text, doubt = read_text_and_certainty(file)
         title, body = parts(text, plain_name(file).stem.replace("_", " "))
         titles.append(title)
         bodies.append(body)
-        guessed += doubt
+        n_guessed += doubt
     notes: tuple[str, ...] = ()
     if others:
-        named = ", ".join(f"{count:,} × {suffix}" for suffix, count in others.most_common(_MOST_NAMED))
-        notes = (f"Left out, since their suffixes are not those of text, Markdown or HTML: {named}.",)
-    if guessed:
+        named = ", ".join(f"{count:,} × {suffix}" for suffix, count in others.most_common(_MAX_SUFFIXES_SHOWN))
+        notes = (f"Skipped files that are not text, Markdown or HTML: {named}.",)
+    if n_guessed:
         notes += (
-            f"Read as Windows-1252, since they are not UTF-8 and do not state their encoding: {guessed:,} of "
-            f"{len(files):,} files.",
+            f"Read {n_guessed:,} of {len(files):,} files as Windows-1252, since they are not UTF-8 and declare no "
+            "encoding.",
         )
     ids = [file.relative_to(path).as_posix() for file in files]
     return Collection(path.resolve().name, ids, {"title": titles, "body": bodies}, notes=notes, signature=signature)
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a file of JSON lines, each after its line number; also .gz and .zst."""
+    """Yield line number and object of each JSON line; also reads .gz and .zst files."""
     for number, line in open_bytes(path).lines():
         if not line.strip():
             continue
@@ -85,27 +85,27 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             value = None
         if not isinstance(value, dict):
             start = line[:40].decode("utf-8", "replace")
-            raise FormatError(f"Expected one JSON object on each line; found {start!r}.", path=path, line=number)
+            raise FormatError(f"Expected one JSON object per line, but found {start!r}.", path=path, line=number)
         yield number, value
 
 
 def id_of(value: Mapping[str, Any], path: Path, line: int, name: str | None) -> str:
-    """The id of an object, under its name or a usual one; of a document without one, the number of its line."""
+    """Return the id of an object, or its line number if objects have no ids (`name` is None)."""
     if name is None:
         return str(line)
     given = value.get(name)
     if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
-        raise FormatError(f"This object has no id: '{name}' must be text or a whole number.", path=path, line=line)
+        raise FormatError(f"The id '{name}' of this object must be text or a whole number.", path=path, line=line)
     return whole_text(str(given))
 
 
 def id_name(value: Mapping[str, Any], usual: Sequence[str] = ID_NAMES) -> str | None:
-    """The usual name under which an object has its id, in capitals or not."""
+    """Return the key of the id, one of `usual` ignoring case, or None."""
     return next((key for name in usual for key in value if key.lower() == name), None)
 
 
 def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
-    """A document for each line of JSON; its fields are those of the object that are text, or those that are named."""
+    """Read one document per JSON line; its fields are the text values of the object, or the keys in `fields`."""
     ids: list[str] = []
     texts: dict[str, list[str]] = {name: [] for name in fields or ()}
     lines: dict[str, int] = {}
@@ -115,7 +115,9 @@ def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
             name = id_name(value)
         own = id_of(value, path, line, name)
         if own in lines:
-            raise FormatError(f"The id '{own}' was given to line {lines[own]} already.", path=path, line=line)
+            raise FormatError(
+                f"The id '{own}' was already used in line {lines[own]}. Ids must be unique.", path=path, line=line
+            )
         lines[own] = line
         known = {key: _text_of(item) for key, item in value.items() if key != name}
         wanted = texts if fields else known
@@ -130,9 +132,9 @@ def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
         column.extend([""] * (len(ids) - len(column)))
     for key in fields or ():
         if ids and not any(texts[key]):
-            raise FormatError(f"No object has text under '{key}'; check the name of the field.", path=path)
+            raise FormatError(f"No object has text in field '{key}'. Check the name of the field.", path=path)
     if ids and not texts:
-        raise FormatError("The objects hold no text; give each at least one text besides its id.", path=path)
+        raise FormatError("The objects contain only ids. Add at least one text field.", path=path)
     notes = () if name else (f"No object has an id ({', '.join(ID_NAMES)}), so line numbers are used as ids.",)
     return Collection(
         plain_name(path).stem, ids, texts, notes=notes, signature=SourceSignature.from_files(path.parent, [path])

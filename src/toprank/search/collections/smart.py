@@ -1,7 +1,7 @@
-"""The layout of Cranfield, CISI, MED and other collections of the SMART system: lines ``.I id`` begin a document.
+"""The SMART layout of Cranfield, CISI, MED and other collections, in which a line ``.I id`` starts a document.
 
-Lines ``.T``, ``.W`` … begin a field, down to the next such line: title (T) and text (W) are read, authors (A),
-sources (B), keywords (K) and citations (X) are not.
+Lines such as ``.T`` and ``.W`` start a field. Title (T) and text (W) are read; authors (A), sources (B), keywords (K)
+and citations (X) are skipped.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from toprank.errors import FormatError
 from toprank.search.collections.text_files import read_text
 
 _ENTRY = re.compile(r"(?m)^\.I[ \t]+(\S+)[ \t\r]*$")
-_FIELD = re.compile(r"(?m)^\.([A-Z])[ \t\r]*$")  # a lone .I, as MED ends with, begins nothing
+_FIELD = re.compile(r"(?m)^\.([A-Z])[ \t\r]*$")  # MED ends with a lone .I
 
 
 def is_smart(head: bytes) -> bool:
-    """Whether a file begins as this layout does."""
+    """Return whether a file starts in the SMART layout."""
     return re.match(rb"\s*\.I[ \t]+\S+[ \t\r]*\n", head) is not None
 
 
 def _entries(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """Id and fields of every entry."""
+    """Return id and fields of every entry."""
     text = read_text(path)
     marks = list(_ENTRY.finditer(text))
     if not marks:
-        raise FormatError("There is no line '.I id', which begins a document in this layout.", path=path)
+        raise FormatError("No line '.I id' found, which starts a document in the SMART layout.", path=path)
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     entries = []
     for mark, end in zip(marks, ends, strict=True):
@@ -40,9 +40,9 @@ def _entries(path: Path) -> list[tuple[str, dict[str, str]]]:
 
 
 def smart_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
-    """Ids and fields, title and body; a collection without titles has the body alone.
+    """Return ids and fields: title and body, or only the body if the file has no titles.
 
-    Cranfield repeats each title as the first words of the body, where it is taken out: it would count twice.
+    Cranfield repeats each title at the start of the body; it is removed there so that it does not count twice.
     """
     entries = _entries(path)
     titles = [" ".join(fields.get("T", "").split()) for _, fields in entries]
@@ -54,13 +54,13 @@ def smart_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _without(title: str, body: str) -> str:
-    """The body without the title that it begins with."""
+    """Remove the title from the start of the body."""
     words = title.split()
     begin = re.match(r"\s*" + r"\s+".join(map(re.escape, words)), body) if words else None
     return body[begin.end() :].strip() if begin else body
 
 
 def smart_topics(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ids and words of queries: title and text; leading zeros of ids, as Cranfield has them, are dropped."""
+    """Yield id and text of each query; leading zeros of ids, as in Cranfield, are dropped."""
     for name, fields in _entries(path):
         yield name.lstrip("0") or "0", " ".join(f"{fields.get('T', '')} {fields.get('W', '')}".split())

@@ -1,4 +1,4 @@
-"""`read`: a collection from whatever holds it; the layout is told by content, not by names alone."""
+"""`read`: read a document collection in any supported layout, which is detected by content."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from toprank.search.collections.trec_text import is_documents, is_topics, trec_d
 
 _QUERIES = re.compile(r"(?i)qry|quer|topic")
 _JUDGMENTS = re.compile(r"(?i)\.rel$|qrel")
-_PARTS = {part: re.compile(f"(?i)(?<![a-z]){part}(?![a-z])") for part in ("train", "dev", "valid", "test")}
-_WORDS_ABOUT = re.compile(r"(?i)readme|\.md$|\.old$|\.html?$")
+_SPLITS = {part: re.compile(f"(?i)(?<![a-z]){part}(?![a-z])") for part in ("train", "dev", "valid", "test")}
+_README = re.compile(r"(?i)readme|\.md$|\.old$|\.html?$")
 
 
 def read(
     source: str | os.PathLike[str] | Collection | Mapping[str, Any] = PYTHON_DOCS,
     fields: Sequence[str] | None = None,
 ) -> Collection:
-    """A collection of documents.
+    """Read a collection of documents.
 
     | source | layout |
     |---|---|
-    | ``"python-docs"`` | the docstrings of the Python that runs, with known-item queries |
-    | a folder with ``corpus.jsonl`` | BEIR |
-    | a folder of SMART or TREC files | documents, queries and judgments, told by content and name |
-    | any other folder | a document for each file of text, Markdown or HTML below it |
-    | a file | SMART (``.I``), TREC (``<doc>``) or JSON lines |
-    | ``{id: text}`` or ``{id: {field: text}}`` | as it stands |
+    | ``"python-docs"`` | docstrings of the running Python, with known-item queries |
+    | folder with ``corpus.jsonl`` | BEIR |
+    | folder of SMART or TREC files | documents, queries and judgments, detected by content and file name |
+    | any other folder | one document per text, Markdown or HTML file, including subfolders |
+    | file | SMART (``.I``), TREC (``<doc>``) or JSON lines |
+    | ``{id: text}`` or ``{id: {field: text}}`` | mapping of documents |
 
     Args:
-        source: where the documents are.
-        fields: which fields to keep; None: all that are text.
+        source: source of the documents, see the table.
+        fields: fields to keep. Default: all text fields.
 
     >>> read({"a": "wing in a slipstream", "b": "boundary layer"})
     Collection('documents', 2 documents)
@@ -55,7 +55,7 @@ def read(
 
 
 def changed(signature: SourceSignature) -> bool:
-    """Whether what was read is not as it was: files came, went or were written since."""
+    """Return whether files were added, removed or modified since the signature was taken."""
     path = Path(signature.path)
     try:
         files = [path / name for name in signature.names] if signature.names else text_files_in(path)[0]
@@ -70,12 +70,14 @@ def _read(source: Any, fields: Sequence[str] | None) -> Collection:
     if isinstance(source, Mapping):
         return _of_mapping(source)
     if not isinstance(source, str | os.PathLike):
-        raise DataError(f"Documents come from a folder, a file or {{id: text}}, not from {type(source).__name__}.")
+        raise DataError(f"Documents must be a folder, a file or {{id: text}}, not {type(source).__name__}.")
     path = Path(source)
     if not path.exists():
         if os.fspath(source) == PYTHON_DOCS:
             return python_docs()
-        raise FileError(f"There is no file or folder {source}; '{PYTHON_DOCS}' is the documentation of this Python.")
+        raise FileError(
+            f"{source} does not exist. Pass an existing path, or '{PYTHON_DOCS}' for the Python documentation."
+        )
     try:
         with os_errors(path, "read"):
             return _of_folder(path) if path.is_dir() else _of_file(path, fields)
@@ -93,7 +95,7 @@ def _of_mapping(documents: Mapping[Any, Any]) -> Collection:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as text; a missing one (None, NaN) has no words. An array, as of a frame's lists, is none."""
+    """Convert a value to text; missing values (None, NaN) become empty."""
     is_array = getattr(value, "ndim", 0) > 0
     return "" if not is_array and is_missing(value) else whole_text(str(value))
 
@@ -108,10 +110,10 @@ def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
         return json_lines(path, fields)
     else:
         if b"\0" in head:
-            raise FormatError("This is a binary file, not documents.", path=path)
+            raise FormatError("This is a binary file. Documents must be text files.", path=path)
         raise FormatError(
-            "This file holds no documents in a known layout: SMART ('.I 1'), TREC ('<doc>') or JSON lines ('{\"id\": "
-            "…}'). To index text files, name their folder.",
+            "This file has no supported layout: SMART ('.I 1'), TREC ('<doc>') or JSON lines ('{\"id\": …}'). To index "
+            "text files, pass their folder.",
             path=path,
         )
     return Collection(path.stem, ids, texts, signature=SourceSignature.from_files(path.parent, [path]))
@@ -120,15 +122,15 @@ def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
 def _of_folder(path: Path) -> Collection:
     if is_beir(path):
         return beir(path)
-    judged = _judged_folder(path)
+    judged = _test_collection(path)
     return folder(path) if judged is None else judged
 
 
-def _judged_folder(path: Path) -> Collection | None:
-    """Documents in SMART's or TREC's layout, with queries and judgments beside them; None where there are none."""
-    files = _part_of(path, sorted(path.iterdir()))
+def _test_collection(path: Path) -> Collection | None:
+    """Read a folder of SMART or TREC documents with queries and judgments, or return None if it is none."""
+    files = _classify(path, sorted(path.iterdir()))
     if not files.documents:
-        files = _below(path)
+        files = _find_in_subfolders(path)
     if not files.documents:
         return None
     parts = [_of_file(file) for file in files.documents]
@@ -138,7 +140,7 @@ def _judged_folder(path: Path) -> Collection | None:
     notes: tuple[str, ...] = ()
     if len(files.queries) > 1:
         named = " and ".join(file.name for file in files.queries)
-        raise DataError(f"{named} both hold queries; give the documents alone.")
+        raise DataError(f"{named} both contain queries. Keep only one of these files in the folder.")
     if files.queries:
         topics = read_topics(files.queries[0])
         judgments, notes = _judgments(files.judgments, topics)
@@ -149,17 +151,17 @@ def _judged_folder(path: Path) -> Collection | None:
 
 
 class _Files(NamedTuple):
-    """What the files of a folder are."""
+    """The files of a test collection by role."""
 
     documents: list[Path]
     queries: list[Path]
     judgments: list[Path]
 
 
-def _part_of(path: Path, files: Iterable[Path]) -> _Files:
-    """Files by their content, and judgments by their names, a folder's among them; what is about the others aside."""
+def _classify(path: Path, files: Iterable[Path]) -> _Files:
+    """Classify files: documents and queries by content, judgments by path; readme files are skipped."""
     kept = [file for file in files if file.is_file() and not file.name.startswith(".")]
-    heads = {file: head_of(file, 4096) for file in kept if not _WORDS_ABOUT.search(file.name)}
+    heads = {file: head_of(file, 4096) for file in kept if not _README.search(file.name)}
     names = {file: file.relative_to(path).as_posix() for file in heads}
     queries = [
         file for file, head in heads.items() if is_topics(head) or (is_smart(head) and _QUERIES.search(names[file]))
@@ -169,27 +171,27 @@ def _part_of(path: Path, files: Iterable[Path]) -> _Files:
     return _Files(documents, queries, judgments)
 
 
-def _below(path: Path) -> _Files:
-    """A collection whose parts have folders of their own; none of it where there are other texts, which are more."""
+def _find_in_subfolders(path: Path) -> _Files:
+    """Find a test collection spread over subfolders; empty if there are further text files."""
     files = sorted(file for file in path.rglob("*") if not any(part[0] == "." for part in file.relative_to(path).parts))
     names = [file.relative_to(path).as_posix() for file in files]
     nothing = _Files([], [], [])
     if not any(map(_QUERIES.search, names)) or not any(map(_JUDGMENTS.search, names)):
         return nothing
-    parts = _part_of(path, files)
-    others = {file for file in text_files_in(path)[0] if not _WORDS_ABOUT.search(file.name)}
+    parts = _classify(path, files)
+    others = {file for file in text_files_in(path)[0] if not _README.search(file.name)}
     return parts if parts.queries and others <= set(chain(*parts)) else nothing
 
 
 def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels], tuple[str, ...]]:
-    """Judgments by part; of several files the names must say which part each is."""
+    """Read judgments by split; several files must have the split in their names."""
     if len(files) == 1:
         judged, notes = read_judgments(files[0], topics)
         return {ALL: judged}, notes
-    parts = [next((part for part, name in _PARTS.items() if name.search(file.name)), "") for file in files]
+    parts = [next((part for part, name in _SPLITS.items() if name.search(file.name)), "") for file in files]
     if not all(parts) or len(set(parts)) < len(parts):
         named = ", ".join(file.name for file in files)
-        sentence = "Judgments are left out: several files may hold them, and their names do not say which part each is"
+        sentence = "Judgments are skipped, because several files may contain them and their names have no split"
         return {}, (f"{sentence}: {named}.",) if files else ()
     read = {part: read_judgments(file, topics) for part, file in zip(parts, files, strict=True)}
     return {part: judged for part, (judged, _) in read.items()}, tuple(

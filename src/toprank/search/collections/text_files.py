@@ -1,4 +1,4 @@
-"""Text as people keep it: files in whatever encoding, and what is no text refused in a sentence."""
+"""Reading of text files in any common encoding, and extraction of titles and bodies from Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from toprank.data.bytesource import open_bytes
 from toprank.errors import FormatError
 from toprank.search.collections.collection import whole_text
 
-_LOOKED_AT = 1 << 16  # bytes in which a file that is no text shows a zero byte
+_BINARY_CHECK_BYTES = 1 << 16  # a file with a zero byte in this range is binary
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
 _STATED = re.compile(rb"<(?:\?xml|meta)\b[^>]*?\b(?:encoding|charset)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
-_HEAD = 1024  # bytes in which markup says its encoding
+_ENCODING_BYTES = 1024  # range in which markup declares its encoding
 _SKIPPED = frozenset({"script", "style", "noscript", "template", "svg"})
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figcaption", "figure", "footer",
@@ -31,44 +31,44 @@ _FRONT = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.DOTALL)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file: UTF-8, or what it says that it is, else Windows' Western encoding; also .gz and .zst.
+    """Read a text file as UTF-8, in its declared encoding, or as Windows-1252; also .gz and .zst.
 
     Raises:
-        FormatError: the file is no text.
+        FormatError: if the file is binary.
     """
-    return text_and_doubt(path)[0]
+    return read_text_and_certainty(path)[0]
 
 
-def text_and_doubt(path: Path) -> tuple[str, bool]:
-    """The text of a file as `read_text` has it, and whether its encoding is a guess."""
+def read_text_and_certainty(path: Path) -> tuple[str, bool]:
+    """Return the text of a file as `read_text` does, and whether its encoding was guessed."""
     content = open_bytes(path).text.tobytes()
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return whole_text(content.decode(encoding, "replace")), False
-    if b"\0" in content[:_LOOKED_AT]:
+    if b"\0" in content[:_BINARY_CHECK_BYTES]:
         raise FormatError(
-            "This is a binary file, not text: it holds zero bytes. Move it elsewhere, or give its text instead.",
+            "This is a binary file: it contains zero bytes. Remove it from the folder, or convert it to text.",
             path=path,
         )
     try:
         return content.decode("utf-8"), False
     except UnicodeDecodeError:
-        stated = _STATED.search(content[:_HEAD])
+        stated = _STATED.search(content[:_ENCODING_BYTES])
     try:
         if stated is not None:
             return whole_text(content.decode(stated[1].decode("ascii"), "replace")), False
-    except (LookupError, ValueError):  # an encoding that nobody knows, or none of text
+    except (LookupError, ValueError):  # unknown encoding, or not a text encoding
         pass
     return content.decode("cp1252", "replace"), True
 
 
 def plain_parts(text: str, name: str) -> tuple[str, str]:
-    """Title and body of plain text: the name of the file, and the text."""
+    """Return title and body of plain text: the file name, and the text."""
     return name, text
 
 
 def markdown_parts(text: str, name: str) -> tuple[str, str]:
-    r"""Title and body of Markdown: the title that its front matter gives, its first heading or its name; its words.
+    r"""Return title and body of Markdown; the title is taken from front matter, first heading or file name.
 
     >>> markdown_parts("# Cats\n\nSee [dogs](dogs.md).", "cats.md")
     ('Cats', 'See dogs.')
@@ -85,20 +85,20 @@ def markdown_parts(text: str, name: str) -> tuple[str, str]:
 
 
 def html_parts(text: str, name: str) -> tuple[str, str]:
-    """Title and body of HTML, without markup, scripts and styles.
+    """Return title and body of HTML, without markup, scripts and styles.
 
     >>> html_parts("<title>Cats &amp; dogs</title><style>p{}</style><p>They<br>meet.</p>", "pets.html")
     ('Cats & dogs', 'They meet.')
     """
-    parser = _Words()
+    parser = _TextParser()
     parser.feed(text)
     parser.close()
     body = " ".join("".join(parser.words).split())
     return " ".join("".join(parser.title).split()) or name, body
 
 
-class _Words(HTMLParser):
-    """Collects what a browser would show as text."""
+class _TextParser(HTMLParser):
+    """Parser that collects visible text."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -127,5 +127,5 @@ class _Words(HTMLParser):
 
 
 def unmarked(text: str) -> str:
-    """Text of SGML or XML without its tags and character references."""
+    """Remove tags from SGML or XML text and resolve character references."""
     return html.unescape(re.sub(r"<[^>]*>", " ", text))

@@ -1,4 +1,4 @@
-"""Queries from files: SMART, TREC topics, JSON lines as BEIR has them, or lines of an id and words."""
+"""Queries from SMART files, TREC topics, JSON lines as in BEIR, or tab-separated lines."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from toprank.search.collections.folders import ID_NAMES, id_name, id_of, json_ob
 from toprank.search.collections.smart import is_smart, smart_topics
 from toprank.search.collections.trec_text import is_topics, trec_topics
 
-_IDS = ("qid", "query_id", "query-id", "topic_id")  # of queries, beside those of documents
+_IDS = ("qid", "query_id", "query-id", "topic_id")  # keys of query ids, in addition to `ID_NAMES`
 _TEXTS = ("text", "query", "title", "question", "words")
 
 
 def read_topics(path: str | os.PathLike[str]) -> Topics:
-    """Queries from a file; the layout is told by its first bytes. Also .gz and .zst.
+    """Read queries from a file; the layout is detected by its first bytes. Also reads .gz and .zst files.
 
-    | layout | what a query is |
+    | layout | query |
     |---|---|
     | SMART | ``.I id``, ``.T`` and ``.W`` |
-    | TREC | ``<top> <num> … <title> …``; of a topic without a title the description |
+    | TREC | ``<top> <num> … <title> …``; the description if there is no title |
     | JSON lines | ``{"_id": …, "text": …}`` |
-    | lines | an id, a tab, the words |
+    | lines | id, tab, text |
     """
     file = Path(path)
     head = head_of(file)
@@ -47,12 +47,14 @@ def _json_topics(path: Path) -> Iterator[tuple[str, str]]:
         name = id_name(value, (*ID_NAMES, *_IDS))
         text = next((value[key] for key in _TEXTS if isinstance(value.get(key), str)), None)
         if name is None or text is None:
-            raise FormatError('A query is {"_id": …, "text": …}; one of the two is missing.', path=path, line=line)
+            raise FormatError(
+                'Expected a query {"_id": …, "text": …}, but one of the two is missing.', path=path, line=line
+            )
         yield id_of(value, path, line, name), whole_text(text)
 
 
 def _line_topics(path: Path) -> Iterator[tuple[str, str]]:
-    has_begun = False  # what comes before the first query is a header
+    has_begun = False  # lines before the first query are a header
     for number, line in open_bytes(path).lines():
         if not line.strip():
             continue
@@ -61,7 +63,7 @@ def _line_topics(path: Path) -> Iterator[tuple[str, str]]:
         except UnicodeDecodeError:
             raise FormatError("The query is not UTF-8 text.", path=path, line=number) from None
         if not tab or not own.strip() or "\0" in own:
-            raise FormatError("A query is an id, a tab and its words on one line.", path=path, line=number)
+            raise FormatError("Expected a query as one line with id, tab and text.", path=path, line=number)
         has_begun = has_begun or own.strip().lower() not in QUERY_NAMES
         if has_begun:
             yield own.strip(), words.strip()

@@ -1,4 +1,4 @@
-"""First stages: engines that find the candidates of a query, or runs of engines elsewhere that did."""
+"""First-stage retrieval: embedded engines, or runs of external engines."""
 
 from toprank.search.first_stage.engines import ENGINES, MAX_QUERY_WORDS, Engine, Hits, build_engine, open_engine
 from toprank.search.first_stage.runs import FusedRuns

@@ -1,7 +1,7 @@
-"""Engines that are embedded in the index, by name.
+"""Embedded first-stage engines, by name.
 
-An engine is given words, not texts: those that the analyzer makes of documents and queries, so that it finds what the
-features then count, in any script. Nothing in a query is syntax.
+Engines index and search the words produced by our analyzer rather than raw text, so retrieval and features agree in
+every language. Queries have no operators.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from toprank.errors import UnknownNameError
 from toprank.search.storage import IndexFolder
 
 MAX_QUERY_WORDS = 64
-"""Words of a query that an engine looks for: of a longer one the rarest. Features count all."""
-_HOMES = {"sqlite": "toprank.search.first_stage.sqlite", "tantivy": "toprank.search.first_stage.tantivy"}
-ENGINES = tuple(_HOMES)
+"""Maximum number of query words for an engine; of a longer query, the rarest are used. Features use all words."""
+_MODULES = {"sqlite": "toprank.search.first_stage.sqlite", "tantivy": "toprank.search.first_stage.tantivy"}
+ENGINES = tuple(_MODULES)
 
 
 class Hits(NamedTuple):
-    """Candidates, best first."""
+    """Rows and scores of candidates, best first."""
 
     rows: IntArray
     scores: FloatArray
 
 
 class Engine(Protocol):
-    """Finds documents that have some of the words of a query."""
+    """A first-stage engine, which retrieves documents that contain at least one query word."""
 
     def find(self, words: Sequence[str], k: int) -> Hits:
-        """The best k documents for these words; equal scores in the order of the documents."""
+        """Return the top k documents; ties are in document order."""
 
 
 def build_engine(
     name: str, folder: Path, documents: Iterable[Sequence[str]], fields: Sequence[str], weights: Mapping[str, float]
 ) -> None:
-    """Write the files of an engine into the folder of an index.
+    """Write the files of an engine to an index folder.
 
     Args:
-        name: one of `ENGINES`.
-        folder: where.
-        documents: of each document the words of each field, with blanks between them.
-        fields: their names.
-        weights: of fields; 1 where there is none.
+        name: name of the engine, one of `ENGINES`.
+        folder: index folder.
+        documents: words of each field, separated by spaces, for each document.
+        fields: field names.
+        weights: field weights. Fields without an entry have weight 1.
     """
-    _home(name).build(folder, documents, fields, [float(weights.get(field, 1.0)) for field in fields])
+    _engine_module(name).build(folder, documents, fields, [float(weights.get(field, 1.0)) for field in fields])
 
 
 def open_engine(name: str, folder: IndexFolder, fields: Sequence[str], weights: Mapping[str, float]) -> Engine:
-    """The engine of an index."""
-    engine: Engine = _home(name).open_engine(folder, [float(weights.get(field, 1.0)) for field in fields])
+    """Open the engine of an index."""
+    engine: Engine = _engine_module(name).open_engine(folder, [float(weights.get(field, 1.0)) for field in fields])
     return engine
 
 
-def _home(name: str) -> _Home:
-    if name not in _HOMES:
+def _engine_module(name: str) -> _EngineModule:
+    if name not in _MODULES:
         raise UnknownNameError("first stage", name, ENGINES)
-    home: _Home = import_module(_HOMES[name])
-    return home
+    module: _EngineModule = import_module(_MODULES[name])
+    return module
 
 
-class _Home(Protocol):
-    """What the module of an engine has."""
+class _EngineModule(Protocol):
+    """Interface of an engine module."""
 
     def build(
         self, folder: Path, documents: Iterable[Sequence[str]], fields: Sequence[str], weights: Sequence[float]

@@ -1,4 +1,4 @@
-"""Runs as the first stage: what other engines found, from TREC files; several runs make one pool."""
+"""Runs of other engines as the first stage; several runs are fused by reciprocal rank."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from toprank.search.first_stage.engines import Hits
 
 
 class FusedRuns:
-    """The candidates of queries by their ids: the documents of all runs, in the order of their reciprocal ranks.
+    """Candidates from one or several runs, ranked by reciprocal rank fusion.
 
-    Documents that are not in the index are left out.
+    Documents that are not in the index are dropped.
     """
 
     def __init__(self, runs: Mapping[str, Any], documents: Documents) -> None:
@@ -39,11 +39,11 @@ class FusedRuns:
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """The ids of the queries that the runs answer."""
+        """Ids of the queries in the runs."""
         return tuple(self._of)
 
     def find(self, qid: str, k: int) -> Hits:
-        """The candidates of a query, by the sum of their reciprocal ranks."""
+        """Return the top k candidates of a query by reciprocal rank fusion."""
         lists = self._of.get(qid, [])
         gains: dict[int, float] = {}
         for rows, _ in lists:
@@ -53,7 +53,7 @@ class FusedRuns:
         return Hits(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
 
     def columns(self, qid: str, rows: IntArray) -> FloatArray:
-        """Return score and rank of documents in each run, two columns a run; NaN if the run does not have them."""
+        """Return score and rank of documents in each run, two columns per run; NaN if not retrieved."""
         table = np.full((len(rows), 2 * len(self.names)), np.nan)
         for place, (retrieved, scores) in enumerate(self._of.get(qid, [])):
             own = {row: number for number, row in enumerate(retrieved.tolist())}
@@ -64,32 +64,32 @@ class FusedRuns:
 
 
 def check_documents(runs: Mapping[str, Run], ids: Sequence[str]) -> None:
-    """Refuse a run that retrieves none of the documents with these ids."""
+    """Raise an error if a run contains none of the documents with these ids."""
     known = set(ids)
     for name, run in runs.items():
         if known.isdisjoint(run.document_ids.tolist()):
             raise DataError(
-                f"No document of the run '{name}' is in the collection: the run names {preview(run.document_ids)}, the "
-                f"collection {preview(ids)}. Are the ids spelled alike?"
+                f"No document of run '{name}' is in the collection. The run contains {preview(run.document_ids)}, the "
+                f"collection {preview(ids)}. Check that both use the same ids."
             )
 
 
 def checked_runs(runs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Run]:
-    """Return runs by name, at least one; those without names are called by their tags."""
+    """Return runs by name, or by tag if no names are given; raise an error if there are none."""
     if isinstance(runs, Mapping | Sequence) and not runs:
-        raise DataError("Give at least one run, by name: {'bm25': 'bm25.run'}.")
+        raise DataError("first_stage is empty. Pass at least one run by name, such as {'bm25': 'bm25.run'}.")
     if isinstance(runs, Mapping):
         return {str(name): Run.from_source(run) for name, run in runs.items()}
     by_tag: dict[str, Run] = {}
     for run in map(Run.from_source, [runs] if isinstance(runs, str | os.PathLike | Run) else runs):
         if run.tag in by_tag:
-            raise DataError(f"Two runs have the tag '{run.tag}'; give them names: {{'first': 'a.run', 'second': …}}.")
+            raise DataError(f"Two runs have the tag '{run.tag}'. Pass them by name: {{'first': 'a.run', 'second': …}}.")
         by_tag[run.tag] = run
     return by_tag
 
 
 def write_runs(folder: Path, runs: Mapping[str, Run]) -> None:
-    """Write runs into the folder of an index, by number."""
+    """Write runs to an index folder, numbered in order."""
     (folder / "runs").mkdir()
     for place, run in enumerate(runs.values()):
         write_run(run, folder / "runs" / f"{place}.run")

@@ -1,4 +1,4 @@
-"""Tantivy, with the extra `search`: a faster engine for large collections."""
+"""First stage by Tantivy (extra `search`), which is faster on large collections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toprank.search.storage import IndexFolder
 
 _FOLDER = "tantivy"
 _ROW = "row"
-_MEMORY = 64 << 20  # bytes of its writer's buffer
+_WRITER_BYTES = 64 << 20  # bytes of the writer's buffer
 
 
 def _tantivy() -> Any:
@@ -25,18 +25,18 @@ def _tantivy() -> Any:
 def _schema(tantivy: Any, n_fields: int) -> Any:
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field(_ROW, stored=True, indexed=True, fast=True)
-    for place in range(n_fields):  # words are cut and stemmed already
+    for place in range(n_fields):  # the text is already tokenized and stemmed
         builder.add_text_field(f"f{place}", stored=False, tokenizer_name="whitespace", index_option="freq")
     return builder.build()
 
 
 def build(folder: Path, documents: Iterable[Sequence[str]], fields: Sequence[str], weights: Sequence[float]) -> None:
-    """Write Tantivy's index; one thread, so that documents keep their order."""
-    del weights  # asked for with every query
+    """Write the Tantivy index with one thread, which preserves the document order."""
+    del weights  # applied at query time
     tantivy = _tantivy()
     (folder / _FOLDER).mkdir()
     index = tantivy.Index(_schema(tantivy, len(fields)), path=str(folder / _FOLDER))
-    writer = index.writer(heap_size=_MEMORY, num_threads=1)
+    writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
     for row, texts in enumerate(documents):
         document = tantivy.Document()
         document.add_unsigned(_ROW, row)
@@ -50,13 +50,13 @@ def build(folder: Path, documents: Iterable[Sequence[str]], fields: Sequence[str
 
 
 def open_engine(folder: IndexFolder, weights: Sequence[float]) -> TantivyEngine:
-    """The engine over Tantivy's index."""
+    """Open the Tantivy index of an index folder."""
     return TantivyEngine(folder, weights)
 
 
 @contextmanager
-def _damage_told(folder: IndexFolder) -> Iterator[None]:
-    """Tantivy has errors of every kind for a damaged index, and panics, which Python takes for no `Exception`."""
+def _report_damage(folder: IndexFolder) -> Iterator[None]:
+    """Turn every failure into the error for a damaged index; a Rust panic is not an `Exception`."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -66,17 +66,17 @@ def _damage_told(folder: IndexFolder) -> Iterator[None]:
 
 
 class TantivyEngine:
-    """BM25 of each field, times its weight, added up."""
+    """The Tantivy engine: weighted sum of the BM25 scores of the fields."""
 
     def __init__(self, folder: IndexFolder, weights: Sequence[float]) -> None:
         self._tantivy, self._folder, self._weights = _tantivy(), folder, weights
-        with _damage_told(folder):
+        with _report_damage(folder):
             self._schema = _schema(self._tantivy, len(weights))
             index = self._tantivy.Index(self._schema, path=str(folder.path / _FOLDER), reuse=True)
             self._searcher = index.searcher()
 
     def find(self, words: Sequence[str], k: int) -> Hits:
-        """The best k documents; the words are terms, never a query's syntax."""
+        """Return the top k documents; words are terms, so they are never parsed as operators."""
         query, occur = self._tantivy.Query, self._tantivy.Occur.Should
         terms = [
             (occur, query.boost_query(query.term_query(self._schema, f"f{place}", word), weight))
@@ -86,7 +86,7 @@ class TantivyEngine:
         ]
         if not terms:
             return Hits(np.empty(0, np.int64), np.empty(0))
-        with _damage_told(self._folder):
+        with _report_damage(self._folder):
             hits = self._searcher.search(query.boolean_query(terms), limit=k, count=False).hits
             rows = np.array([self._searcher.doc(address)[_ROW][0] for _, address in hits], dtype=np.int64)
         scores = np.array([score for score, _ in hits], dtype=np.float64)

@@ -1,7 +1,8 @@
-"""Words that say how others belong together (the, of, which), by language; and the language of texts, told by them.
+"""Stop words of twelve languages, and detection of a language by its stop words.
 
-A language that is not here has none: idf makes little of such words. Words are as `pieces` cuts them: "l'eau" is l and
-eau. Left out are those whose stem is that of a word with a meaning, such as German "war", the stem of "Waren".
+Languages not listed here have no stop words; idf gives such words little weight anyway. Words are split as `pieces`
+does: "l'eau" is l and eau. A stop word is omitted if its stem equals that of a content word, such as German "war", the
+stem of "Waren".
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-FUNCTION_WORDS: dict[str, str] = {
+STOP_WORDS: dict[str, str] = {
     "english": """
 a about above after again against all also am an and any are as at be because been before being below between both
 but by can could did do does doing down during each few for from further had has have having he her here hers
@@ -95,27 +96,27 @@ ovat sekä se sen siellä sille sinä sitä siinä tai tämä tämän tässä te
 """,
 }
 
-_SAMPLE = 20_000  # words that are looked at: the shares of a language's function words hardly move beyond some hundreds
-_FEWEST = 30  # words that say anything
-# Function words are 30 to 50 % of running text and hardly any of lists of names or products, whatever their language.
-_CLEAR = 0.2
-_AHEAD = 1.5  # times as many as in English, with which neighbors share some: Dutch is, in, of
+_MAX_SAMPLE_WORDS = 20_000  # a few hundred words suffice for a stable share of stop words
+_MIN_SAMPLE_WORDS = 30
+# Stop words are 30 to 50 % of running text, but rare in lists of names or products.
+_MIN_SHARE = 0.2
+_MIN_RATIO = 1.5  # to the share of English stop words, since languages share some: "is", "in" and "of" are Dutch, too
 
 
-def language_of(words: Iterable[str], default: str = "english") -> str:
-    """The language whose function words are most frequent, where that is clear; else the default.
+def detect_language(words: Iterable[str], default: str = "english") -> str:
+    """Return the language whose stop words are most frequent, or the default if that is unclear.
 
-    >>> language_of("der hund und die katze sind nicht in dem haus denn sie schlafen auf einem stuhl".split() * 2)
+    >>> detect_language("der hund und die katze sind nicht in dem haus denn sie schlafen auf einem stuhl".split() * 2)
     'german'
-    >>> language_of("red shoes size 42".split())
+    >>> detect_language("red shoes size 42".split())
     'english'
     """
-    sample = Counter(word for word, _ in zip(words, range(_SAMPLE), strict=False))
+    sample = Counter(word for word, _ in zip(words, range(_MAX_SAMPLE_WORDS), strict=False))
     total = sample.total()
-    if total < _FEWEST:
+    if total < _MIN_SAMPLE_WORDS:
         return default
     shares = {
-        language: sum(sample[word] for word in set(known.split())) / total for language, known in FUNCTION_WORDS.items()
+        language: sum(sample[word] for word in set(known.split())) / total for language, known in STOP_WORDS.items()
     }
     best = max(shares, key=lambda language: shares[language])
-    return best if shares[best] >= _CLEAR and shares[best] >= _AHEAD * shares[default] else default
+    return best if shares[best] >= _MIN_SHARE and shares[best] >= _MIN_RATIO * shares[default] else default
