@@ -190,7 +190,7 @@ def test_nearest_is_said_only_beyond_the_rounding_of_what_was_published(found, a
     assert close.nearest == nearest
     told = nearest_convention(close)
     assert ("closest to ours under letor3" in told) == (len(nearest) == 1)
-    assert ("level under letor3 (0.0112), standard (0.0113)" in told) == (len(nearest) == 2)
+    assert ("equally close to ours under letor3 (0.0112), standard (0.0113)" in told) == (len(nearest) == 2)
 
 
 def test_claims_are_judged_against_the_strongest_of_the_others(found):
