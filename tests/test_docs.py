@@ -512,7 +512,7 @@ def test_every_loss_has_its_formula():
 
 def test_the_table_of_conventions_is_the_code():
     words = {
-        "blank": {"zero": "0", "one": "1", "skip": "left out"},
+        "no_relevant": {"zero": "0", "one": "1", "skip": "left out"},
         "ties": {"expected": "expectation", "file": "file order", "document-id": "document id"},
         "short_ndcg": {"end": "list's end", "zero": "0"},
         "short_precision": {"end": "list's end", "zero": "0", "pad": "padded"},
