@@ -369,7 +369,7 @@ def public_names():
 
 def test_the_reference_holds_every_public_name_once_as_it_is_typed():
     page = (ROOT / "docs" / "reference.md").read_text()
-    entries = re.findall(r"^::: (\S+)\n    options: \{(?:heading: ([\w.]+), )?", page, re.MULTILINE)
+    entries = re.findall(r"^::: (\S+)$(?:\n    options: \{heading: ([\w.]+)\}$)?", page, re.MULTILINE)
     assert len(entries) == page.count("\n::: ")
     things = [named(path) for path, _ in entries]
     assert [path for (path, _), thing in zip(entries, things, strict=True) if things.count(thing) > 1] == []
@@ -378,6 +378,20 @@ def test_the_reference_holds_every_public_name_once_as_it_is_typed():
     assert sorted(names[0] for thing, names in public.items() if thing not in things) == []
     headed = [(heading, public.get(thing, [""])) for (_, heading), thing in zip(entries, things, strict=True)]
     assert [heading for heading, names in headed if heading not in names] == []
+
+
+VERBS = {"check", "evaluate", "make", "names", "read", "write"}
+"""Functions that do the same to other things in another room: `tr.read` and `tr.clicks.read`."""
+
+
+def test_no_public_name_has_two_meanings():
+    """One name for one class or function, but for verbs that rooms share; classes never share a name."""
+    things = {}
+    for thing, names in public_names().items():
+        things.setdefault(names[0].rpartition(".")[2], []).append(thing)
+    shared = {name for name, alike in things.items() if len(alike) > 1}
+    assert shared <= VERBS
+    assert [name for name in shared if any(isinstance(thing, type) for thing in things[name])] == []
 
 
 # Tables that are made from the code
