@@ -1,4 +1,4 @@
-"""`AnnotatedArray`: the base of arrays that know what their numbers belong to."""
+"""`AnnotatedArray`: base class of arrays with attributes that describe their values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 
-# Not of the alias NDArray: NumPy 2.5 lets nobody inherit from it.
+# NumPy 2.5 does not allow subclasses of the alias NDArray.
 class AnnotatedArray(np.ndarray[Any, np.dtype[Any]]):
-    """An array with attributes that nothing inherits: computed results, parts and unpickled copies are plain."""
+    """An array with attributes that derived arrays lose: computed results, slices and unpickled copies are plain."""
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         if array is self:  # changed in place

@@ -1,4 +1,4 @@
-"""Single arguments of functions, checked: whole numbers, numbers in a range, flags, callbacks."""
+"""Validation of single arguments: integers, numbers in a range, flags, callbacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toprank.errors import DataError, Remedy
 
 
 def plainer(value: Any) -> Any:
-    """NumPy's numbers as Python's, lists and arrays as tuples, which are equal and hashed by what they hold.
+    """Convert NumPy scalars to Python scalars, and lists and arrays to tuples, which can be compared and hashed.
 
     >>> plainer((np.int64(3), np.bool_(False), "a")), plainer([0, np.array([1.0, 3.0])])
     ((3, False, 'a'), (0, (1.0, 3.0)))
@@ -26,13 +26,12 @@ def plainer(value: Any) -> Any:
 
 
 class PlainArguments(ABCMeta):
-    """The metaclass of classes whose instances are defined by their arguments, which it makes `plainer`: instances are
-    compared, hashed and read back from their repr by them. A class defined elsewhere gets its arguments unchanged: it
-    may compute with an array.
+    """Metaclass that passes constructor arguments through `plainer`, so that instances can be compared, hashed and
+    rebuilt from their repr. Subclasses outside toprank get their arguments unchanged, since they may need arrays.
     """
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
-        """Make a value."""
+        """Create an instance."""
         if not cls.__module__.startswith("toprank."):
             return super().__call__(*arguments, **named)
         plain = {name: plainer(value) for name, value in named.items()}
@@ -40,20 +39,20 @@ class PlainArguments(ABCMeta):
 
 
 def is_whole(value: Any, least: int, below: int | None = None) -> bool:
-    """Return whether the value is a whole number in that range; True and False are not."""
+    """Return whether the value is an integer, but not a boolean, in this range."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return bool(whole and least <= value and (below is None or value < below))
 
 
 def unfit(name: str, value: Any, wanted: str) -> DataError:
-    """Return the error for a value that an argument must not have; the command line names the option instead."""
+    """Return the error for an invalid argument; on the command line, the message names the option instead."""
     rest = f"must be {wanted}, not {value!r}."
     plain = f"{name} {rest}"
     return DataError(remedy=Remedy(plain, f"{{{name}}} {rest}", plain, **{name: ...}))
 
 
 def check_whole(name: str, value: Any, least: int, below: int | None = None) -> None:
-    """Refuse anything but a whole number of at least `least` (and, if given, below `below`)."""
+    """Raise an error if the value is not an integer of at least `least` and, if given, below `below`."""
     if not is_whole(value, least, below):
         end = "" if below is None or not is_whole(value, below) else f" and below {below}"
         raise unfit(name, value, f"a whole number of at least {least}{end}")
@@ -68,7 +67,7 @@ def check_number(
     below: float | None = None,
     most: float | None = None,
 ) -> None:
-    """Refuse anything but a finite number within the bounds; `above` and `below` are themselves outside."""
+    """Raise an error if the value is not a finite number within the bounds; `above` and `below` are exclusive."""
     plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if (
         plain
@@ -86,15 +85,15 @@ def check_number(
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse anything but True and False."""
+    """Raise an error if the value is not a boolean."""
     if not isinstance(value, bool | np.bool_):
         raise unfit(name, value, "True or False")
 
 
 def check_callbacks(callbacks: Any, seen: str) -> None:
-    """Refuse anything but a list of functions; `seen` is what they are called with, such as "a Round"."""
+    """Raise an error if `callbacks` is not a list of functions; `seen` names their argument, such as "a Round"."""
     if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
-        raise DataError(f"callbacks takes a list of functions, each of which is called with {seen}.")
+        raise DataError(f"callbacks must be a list of functions, each called with {seen}.")
     for callback in callbacks:
         if not callable(callback):
-            raise DataError(f"{callback!r} is no callback: it cannot be called with {seen}.")
+            raise DataError(f"{callback!r} cannot be called; callbacks must be functions, each called with {seen}.")

@@ -1,4 +1,4 @@
-"""The arrays that data are made of, checked: features, columns of numbers, labels as codes, ids and names."""
+"""Validation of the arrays in ranking data: features, numeric columns, labels, ids and names."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from toprank.errors import DataError, Remedy
 
 
 def check_length(array: Array, n: int, name: str, of: str) -> None:
-    """Refuse an array that is not a list of `n` entries."""
+    """Raise an error if an array is not one-dimensional with `n` entries."""
     if array.ndim != 1:
         raise DataError(f"{name} must have one dimension, not {array.ndim}.")
     if len(array) != n:
-        raise DataError(f"There are {len(array)} {name} for {n} {of}; there must be one for each.")
+        raise DataError(f"There are {len(array)} {name} for {n} {of}; give one for each.")
 
 
 def labels(y: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
-    """One finite label for each of `n` documents, or NaN for "not judged"; messages count rows from `first_row`."""
+    """Validate labels: finite, or NaN for "not judged"; messages count rows from `first_row`."""
     array = numbers(y, "labels").astype(np.float64, copy=False)
     check_length(array, n, "labels", "documents")
     infinite = np.isinf(array)
@@ -36,7 +36,7 @@ def labels(y: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
 
 
 def checked_weights(values: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArray | None:
-    """Finite weights, none negative and not all zero; None stays None."""
+    """Validate weights: finite, not negative and not all zero; None stays None."""
     if values is None:
         return None
     array = some_weights(values, n, name, of)
@@ -45,13 +45,13 @@ def checked_weights(values: npt.ArrayLike | None, n: int, name: str, of: str) ->
 
 
 def check_any_weight(weights: Array, name: str) -> None:
-    """Refuse weights that are all zero."""
+    """Raise an error if all weights are zero."""
     if not weights.any():
-        raise DataError(f"{name} are all zero; nothing would count.")
+        raise DataError(f"{name} are all zero; give at least one positive weight.")
 
 
 def some_weights(values: npt.ArrayLike, n: int, name: str, of: str, first_row: int = 0) -> FloatArray:
-    """Finite weights, none negative; of a part of the data all may be zero. Messages count rows from `first_row`."""
+    """Validate weights of a block of rows: finite, not negative. Messages count rows from `first_row`."""
     array = numbers(values, name).astype(np.float64, copy=False)
     check_length(array, n, name, of)
     wrong = ~(np.isfinite(array) & (array >= 0))
@@ -62,7 +62,7 @@ def some_weights(values: npt.ArrayLike, n: int, name: str, of: str, first_row: i
 
 
 def positions(values: npt.ArrayLike, n: int, name: str = "positions", first_row: int = 0) -> npt.NDArray[np.int64]:
-    """Whole numbers, one for each document; messages count rows from `first_row`."""
+    """Validate integers, one for each document; messages count rows from `first_row`."""
     array = numbers(values, name)
     check_length(array, n, name, "documents")
     if array.dtype.kind not in "iu":
@@ -74,7 +74,7 @@ def positions(values: npt.ArrayLike, n: int, name: str = "positions", first_row:
 
 
 def teacher(values: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
-    """Finite scores, one for each document; messages count rows from `first_row`."""
+    """Validate finite scores of a teacher, one for each document; messages count rows from `first_row`."""
     array = numbers(values, "teacher").astype(np.float64, copy=False)
     check_length(array, n, "scores of the teacher", "documents")
     if not np.isfinite(array).all():
@@ -87,11 +87,11 @@ def teacher(values: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
 
 
 def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Array:
-    """Ids as whole numbers (query ids only) or as strings; messages count rows from `first_row`."""
+    """Return ids as integers (only query ids) or strings; messages count rows from `first_row`."""
     try:
         array = _id_array(ids)
     except ValueError as problem:
-        raise DataError(f"{name} must be a plain list of ids: {problem}.") from None
+        raise DataError(f"{name} must be a one-dimensional list of ids: {problem}.") from None
     check_length(array, n, name, "documents" if name != "qids" else "queries")
     if array.dtype.kind == "O":
         array = _plain_objects(array, name, first_row)
@@ -101,7 +101,7 @@ def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Ar
     if fits and name != "document_ids":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8", "backslashreplace")  # different bytes stay different ids
+        return np.char.decode(array, "utf-8", "backslashreplace")  # keeps different bytes different
     if array.dtype.kind != "U":
         return array.astype(str)
     check_surrogates(array, name, first_row)
@@ -109,7 +109,7 @@ def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Ar
 
 
 def _id_array(ids: npt.ArrayLike) -> Array:
-    """Return ids as an array: of objects if NumPy would make floats of whole numbers, or cut strings short."""
+    """Return ids as an array; of objects if NumPy would convert integers to floats or truncate strings."""
     array = np.asarray(ids)
     if array.ndim != 1 or array.dtype.kind not in "fUT" or (isinstance(ids, np.ndarray) and array.dtype.kind != "T"):
         return array
@@ -119,7 +119,7 @@ def _id_array(ids: npt.ArrayLike) -> Array:
 
 
 def _whole_floats(array: Array, name: str, first_row: int) -> npt.NDArray[np.int64]:
-    """Return floats that are whole numbers as integers; refuse those so large that the float is not exact any more."""
+    """Convert integral floats to integers; raise an error for floats too large to be exact."""
     exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
     whole = np.isfinite(array) & (np.trunc(array) == array)
     wrong = ~whole | (np.abs(array) >= exact)
@@ -129,18 +129,18 @@ def _whole_floats(array: Array, name: str, first_row: int) -> npt.NDArray[np.int
         if not whole[row]:
             raise DataError(f"{name} must be whole numbers or strings; {example}.")
         raise DataError(
-            f"{name} are {array.dtype}, which tells whole numbers apart below {exact:.0f} only; {example}. Give them "
-            "as integers or as text."
+            f"{name} are {array.dtype}, which is exact only for integers below {exact:.0f}; {example}. Give them as "
+            "integers or as text."
         )
     return array.astype(np.int64)
 
 
 def _plain_objects(array: Array, name: str, first_row: int) -> Array:
-    """Return Python objects as whole numbers if all are, else as strings; refuse missing ones."""
+    """Return Python objects as integers if all are integers, else as strings; raise an error for missing values."""
     values = array.tolist()
     for row, value in enumerate(values):
         if is_missing(value):
-            raise DataError(f"{name} has no value in row {first_row + row}; every row needs one.")
+            raise DataError(f"{name} has no value in row {first_row + row}; give a value for every row.")
     whole = all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values)
     if whole and all(-(2**63) <= value < 2**63 for value in values):
         return np.array([int(value) for value in values], dtype=np.int64)
@@ -148,13 +148,13 @@ def _plain_objects(array: Array, name: str, first_row: int) -> Array:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, or a NaN / NaT / NA: the only values that do not plainly equal themselves."""
+    """Return whether a value is None, NaN, NaT or NA; the last three are the values that do not equal themselves."""
     same = None if value is None else value == value
     return not isinstance(same, bool | np.bool_) or not same
 
 
 def strings(values: Sequence[str], name: str, first_row: int = 0) -> Array:
-    """Return text as an array of strings; refuse a text that NumPy would cut short."""
+    """Return text as an array of strings; raise an error for text that NumPy would truncate."""
     for row, value in enumerate(values):
         if value.endswith("\0"):
             raise DataError(
@@ -164,7 +164,7 @@ def strings(values: Sequence[str], name: str, first_row: int = 0) -> Array:
 
 
 def check_surrogates(words: Array, name: str, first_row: int = 0) -> None:
-    """Refuse strings with half a surrogate pair: they can be neither written nor hashed."""
+    """Raise an error for strings with an unpaired surrogate, which can be neither written nor hashed."""
     for piece in in_pieces(words):
         letters = np.ascontiguousarray(piece, dtype=piece.dtype.newbyteorder("=")).view(np.uint32)
         if letters.size and letters.max() >= 0xD800 and (letters >> 11 == 0xD800 >> 11).any():
@@ -178,7 +178,7 @@ def check_surrogates(words: Array, name: str, first_row: int = 0) -> None:
 
 
 def check_utf8(word: str, kind: str) -> None:
-    """Refuse text with half a surrogate pair, which no file can hold; `kind` is what the word is."""
+    """Raise an error for text with an unpaired surrogate, which no file can store; `kind` names the text."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -186,21 +186,19 @@ def check_utf8(word: str, kind: str) -> None:
 
 
 def checked_names(feature_names: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
-    """Feature names, all different, one for each of `width` columns; None where there is nothing to name."""
+    """Validate feature names: unique, one for each of `width` columns; None without names or columns."""
     if feature_names is None or (width == 0 and len(feature_names) == 0):
         return None
     feature_names = tuple(str(name) for name in feature_names)
     if len(feature_names) != width:
-        raise DataError(
-            f"There are {len(feature_names)} feature names for {width} features; there must be one for each."
-        )
+        raise DataError(f"There are {len(feature_names)} feature names for {width} features; give one for each.")
     for name in feature_names:
         check_utf8(name, "feature name")
     return tuple(refuse_repeated(feature_names, "features"))
 
 
 def refuse_repeated(names: Sequence[str], kind: str = "columns") -> Sequence[str]:
-    """Return names, which must differ; `kind` is what they are the names of."""
+    """Return names; raise an error if they are not unique. `kind` says in the message what they name."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"Two {kind} are called '{twice}'; rename one of them.")
@@ -208,7 +206,7 @@ def refuse_repeated(names: Sequence[str], kind: str = "columns") -> Sequence[str
 
 
 IN_DOUBLE = Remedy("read with {dtype}.", "bring it into a stored copy with toprank convert {dtype}.", dtype="float64")
-"""What to do about a number that is too large for float32."""
+"""Remedy for a number that is too large for float32."""
 
 
 def checked_features(X: Any) -> tuple[Any, Sequence[str] | None, Encoding | None]:
@@ -226,21 +224,21 @@ def checked_features(X: Any) -> tuple[Any, Sequence[str] | None, Encoding | None
 
 
 def sparse_features(X: Any) -> Any:
-    """Any SciPy sparse matrix as `csr_matrix` in float32 or float64, columns sorted and without duplicates."""
+    """Convert a SciPy sparse matrix to a float32 or float64 `csr_matrix` with sorted, unique columns."""
     from scipy import sparse
 
     if len(X.shape) != 2:
         raise DataError(f"X must have two dimensions (documents × features), not {len(X.shape)}.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X must hold real numbers, not {X.dtype}.")
-    check_sparse(X)  # before SciPy's compiled loops follow the indices
+    check_sparse(X)  # before compiled loops of SciPy use the indices
     matrix = sparse.csr_matrix(X)
     if X.format not in _CHECKED:
         check_sparse(matrix)
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
     if not matrix.has_canonical_format:
-        matrix = matrix.copy()  # the caller's matrix is not ours to sort
+        matrix = matrix.copy()  # Sorting must not change the matrix of the caller.
         matrix.sum_duplicates()
     return matrix
 
@@ -249,7 +247,7 @@ _CHECKED = ("csr", "csc", "bsr", "coo")
 
 
 def check_sparse(X: Any) -> None:
-    """Refuse a matrix whose index arrays lead outside of it: compiled loops follow them unchecked."""
+    """Raise an error if index arrays point outside of the matrix, since compiled loops do not check bounds."""
     shape = np.array(X.shape)
     if X.format == "coo":
         indices = [(X.row, shape[0]), (X.col, shape[1])]
@@ -263,13 +261,13 @@ def check_sparse(X: Any) -> None:
         return
     if not fits:
         raise DataError(
-            f"X is a damaged sparse matrix: its index arrays do not fit its shape {X.shape}, or lead outside of it. "
-            "Make it again from its entries; X.check_format() says more."
+            f"X is an invalid sparse matrix: its index arrays do not match its shape {X.shape} or point outside of it. "
+            "Build it again; X.check_format() gives details."
         )
 
 
 def leads_outside(starts: Array, indices: Array, width: int) -> str | None:
-    """Return the array of compressed rows that leads outside of `width` columns ("indptr" or "indices"), or None."""
+    """Return the CSR array ("indptr" or "indices") that points outside of `width` columns, or None."""
     begin, end = int(starts[0]), int(starts[-1])
     neighbors = zip(in_pieces(starts[:-1]), in_pieces(starts[1:]), strict=True)
     if begin < 0 or end > len(indices) or any((later < earlier).any() for earlier, later in neighbors):
@@ -282,7 +280,7 @@ def _leave(indices: Array, end: int) -> bool:
 
 
 def precision(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """A type that X may have."""
+    """Return a valid dtype of X."""
     chosen = np.dtype(dtype)
     if chosen not in (np.float32, np.float64):
         raise DataError(f"dtype must be float32 or float64, not {chosen}.")
@@ -300,9 +298,9 @@ _OF_DOCUMENTS: dict[str, Callable[..., Array]] = {
 
 
 def checked_columns(columns: Mapping[str, npt.ArrayLike | None], n: int, first_row: int = 0) -> dict[str, Array]:
-    """The columns with one value for each document, by the name of their field; None: there is no such column.
+    """Validate the columns with one value per document, by field; None marks an absent column.
 
-    Messages count rows from `first_row`. The rows may be part of more, so that all of their weights may be zero.
+    Messages count rows from `first_row`. All weights may be zero, since the rows may be a block of a larger table.
     """
     return {
         name: _OF_DOCUMENTS[name](column, n, first_row=first_row)
@@ -312,11 +310,10 @@ def checked_columns(columns: Mapping[str, npt.ArrayLike | None], n: int, first_r
 
 
 class Grades(NamedTuple):
-    """Grades in rising order, and for each document the index of its own.
+    """Grades in ascending order, and the index of the grade of each document.
 
-    Small whole numbers have themselves as codes, so `values` is then 0, 1 … up to the largest label, whether each
-    occurs or not; otherwise `values` are the distinct labels. A NaN label (an unjudged document) has the last code,
-    with the value NaN.
+    Small integers are their own codes, so that `values` is 0, 1 … up to the largest label, even if some do not occur.
+    Otherwise `values` are the distinct labels. NaN labels (unjudged documents) have the last code.
 
     >>> Grades.from_labels(np.array([0.0, 2.0, 1.0, 2.0])).codes.tolist()
     [0, 2, 1, 2]
@@ -329,12 +326,12 @@ class Grades(NamedTuple):
 
     @property
     def some_unjudged(self) -> bool:
-        """Whether there are documents without a judgment: labels of NaN or -1."""
+        """Whether some documents have no judgment (label NaN or -1)."""
         return bool((np.isnan(self.values) | (self.values == -1)).any())
 
     @classmethod
     def from_labels(cls, labels: FloatArray) -> Grades:
-        """Code the labels: small whole numbers in one pass, anything else by sorting."""
+        """Factorize labels: small integers in one pass, other values by sorting."""
         codes = np.empty(len(labels), dtype=np.uint8)
         largest = kernels.small_grades(labels, codes)
         if largest >= 0:
@@ -344,7 +341,7 @@ class Grades(NamedTuple):
 
 
 def index_of(values: Any) -> Any:
-    """The index of a pandas column or frame; None for anything else."""
+    """Return the index of a pandas column or frame; None for other objects."""
     index = getattr(values, "index", None)
     return index if hasattr(index, "get_indexer") else None
 
@@ -366,8 +363,8 @@ def common_index(columns: Mapping[str, Any] | None = None, /, **arguments: Any) 
             continue
         if len(index) == len(common) and index.is_unique and common.is_unique and index.isin(common).all():
             raise DataError(
-                f"{first} and {name} have the same index in different orders, and are taken row by row; bring them "
-                f"into one order first: {name} = {name}.loc[{first}.index]."
+                f"{first} and {name} have the same index in different orders. Reorder one of them: "
+                f"{name} = {name}.loc[{first}.index]."
             )
-        same = False  # other labels: row by row, as arrays
+        same = False  # incomparable labels: treat the rows as aligned, as for arrays
     return common if same else None

@@ -1,6 +1,6 @@
-"""The command as it was typed, for records that are handed on: models, results and reports say nothing of the machine.
+"""The command line of this process for models, results and reports, without private details of the machine.
 
-Of a full path only the last name is kept; a path within the working folder stays as it was typed.
+Absolute paths are reduced to their last component; paths relative to the working directory stay unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FULL_PATH = re.compile(r"(?:^|(?<=[=,;]))(?:~[^/\\,;=]*|[A-Za-z]:|\.\.)?[/\\][^
 
 
 def command_line() -> str:
-    """The command of this process, without the place where toprank is installed, and full paths by their last name."""
+    """Return the command line without the installation path, and with absolute paths shortened."""
     program, *words = sys.argv or [""]
     path = Path(program)
     ours = path.name == "toprank" or (path.name == "__main__.py" and path.parent.name == "toprank")
@@ -22,7 +22,7 @@ def command_line() -> str:
 
 
 def without_folders(word: str) -> str:
-    """A word of a command, the full paths in it by their last name.
+    """Shorten the absolute paths in a word of a command to their last component.
 
     >>> [without_folders(word) for word in ("/home/ann/a.txt", "valid=~/b.txt", "C:/data/c.txt", "data/d.txt")]
     ['a.txt', 'valid=b.txt', 'c.txt', 'data/d.txt']

@@ -1,4 +1,4 @@
-"""Several data sets as one."""
+"""Concatenation of data sets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from toprank.errors import DataError, Remedy
 
 
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
-    """Several data sets as one, in order. A query that appears in two parts is refused.
+    """Concatenate data sets in order.
 
-    Optional columns must be there in all parts or in none, and all parts must have the same features. The source of the
-    whole (see `RankingData.source_rows`) is that of the first part, then that of the second …
+    Optional columns must exist in all parts or in none, and all parts must have the same features. The source order of
+    the result (see `RankingData.source_rows`) is that of the first part, followed by that of the second part, and so
+    on.
+
+    Raises:
+        DataError: a query occurs in two parts, or the columns differ.
     """
     if not parts:
-        raise DataError("There is nothing to concatenate.")
+        raise DataError("concatenate got no data; give at least one data set.")
     if len(parts) == 1:
         return parts[0]
     for part in parts:
@@ -32,14 +36,16 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     if some and all(named):
         raise DataError(
             f"Not all parts have {'a column' if len(some) == 1 else 'columns'} {listed(some)}.",
-            remedy=Remedy("Read the others with the columns of the first: like=first.", "They must be the same."),
+            remedy=Remedy(
+                "Read the others with the columns of the first: like=first.", "Give all parts the same columns."
+            ),
         )
     widths = {part.n_features for part in parts}
     if len(widths) > 1:
-        remedy = Remedy("Read them with {n_features}.", "They must be the same.", n_features=...)
+        remedy = Remedy("Read them with {n_features}.", "Give all parts the same features.", n_features=...)
         raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
     if len({part.feature_names for part in parts}) > 1:
-        raise DataError("The parts have different feature names; give all parts the same, or none.")
+        raise DataError("The parts have different feature names; give all parts the same names, or none.")
     encoding = Encoding.concatenate([part.encoding for part in parts], parts[0].feature_names)
     firsts = {part.first_feature_id for part in parts} - {None}
     if len(firsts) > 1:
@@ -52,7 +58,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         if all(array is None for array in arrays):
             return None
         if any(array is None for array in arrays):
-            raise DataError(f"Some parts have {name} and some have not; drop it or give it everywhere.")
+            raise DataError(f"Some parts have {name} and others do not; give it to all parts or to none.")
         return np.concatenate(arrays)
 
     if any(part.is_sparse for part in parts):
@@ -67,7 +73,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     qids = np.concatenate([part.qids if len(kinds) == 1 else part.qids.astype(str) for part in parts])
     repeated = first_repeat(qids)
     if repeated is not None:
-        raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
+        raise DataError(f"Query {qids[repeated]} occurs in two parts; put all of its documents into one part.")
     queries = Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts]))
     none = all(part.metadata is NO_METADATA for part in parts)
     return RankingData._from_validated(
@@ -88,7 +94,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
 
 
 def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
-    """Return where each document stood in the sources of the parts, one after the other; None if no row was moved."""
+    """Return the rows of the documents in the concatenated sources of the parts; None if no part was regrouped."""
     if all(part.source_rows is None for part in parts):
         return None
     starts = np.cumsum([0] + [part.n_documents for part in parts])
@@ -96,6 +102,6 @@ def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
 
 
 def _joined_indexes(parts: Sequence[RankingData]) -> Any:
-    """Return the index of the frames that the parts came from; None if one of them came from no frame."""
+    """Return the joined pandas index of the parts; None if a part has no index."""
     indexes = [part.source_index for part in parts]
     return None if any(index is None for index in indexes) else indexes[0].append(indexes[1:])

@@ -1,8 +1,8 @@
-"""`Division`: which units are held out from which fit; `cross_fit`: the one loop that fits and predicts out of fold.
+"""`Division`: the units held out in each fit; `cross_fit`: the loop that fits models and predicts out of fold.
 
-A unit is a query, and everything that belongs to it stays on one side. A division is checked when it is made: no unit
-is both learned from and held out in the same round. `select_round` alone selects the data of a round, so a fit cannot
-see what it is judged on. Held-out data that a user gives have the same form: `DividedData.given`.
+A unit is a query with all of its documents. A division is validated on construction: no unit is used for training and
+held out in the same round. Only `select_round` selects the data of a round, so a fit cannot see the data that it is
+evaluated on. Held-out data given by the user have the same form, see `DividedData.given`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Model = TypeVar("Model")
 
 
 class DivisionRound(NamedTuple):
-    """One fit of a division, as masks over the units.
+    """One round of a division, as masks over the units.
 
     Attributes:
-        train: units to learn from.
+        train: units to train on.
         held_out: units to predict.
-        valid: units to choose hyper-parameters on; None if none are set apart.
+        valid: validation units; None if there are none.
     """
 
     train: BoolArray
@@ -37,14 +37,14 @@ class DivisionRound(NamedTuple):
 
 
 class Divisible(Protocol):
-    """Data of units: `RankingData` by query, clicks bound to them by query."""
+    """Data that can be divided by unit, such as `RankingData` or clicks bound to them."""
 
     @property
     def queries(self) -> Queries:
-        """The documents of each unit."""
+        """Grouping of the documents into units."""
 
     def select(self, which: npt.ArrayLike) -> Self:
-        """Return the data of some units, by a mask."""
+        """Return the data of the units in a mask."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,8 @@ class Division:
     """Rounds of training and held-out units.
 
     Attributes:
-        rounds: one for each fit.
-        description: the division in words, as results report it.
+        rounds: one round for each fit.
+        description: description of the division for reports.
 
     >>> division = Division.folds(np.array([0, 1, 0, 2]))
     >>> [round.held_out.tolist() for round in division.rounds][0]
@@ -72,18 +72,18 @@ class Division:
                 apart += side
             if (apart > 1).any():
                 raise DataError(
-                    f"Round {number} of the division would learn from {int((apart > 1).sum()):,} units that it holds "
-                    "out; training, validation and held-out units must not overlap."
+                    f"Round {number} of the division trains on {int((apart > 1).sum()):,} held-out units; training, "
+                    "validation and held-out units must not overlap."
                 )
 
     @classmethod
     def folds(cls, fold: npt.ArrayLike, description: str = "", *, validation: bool = False) -> Division:
-        """Hold out each fold once and learn from the others.
+        """Hold out each fold once and train on the others.
 
         Args:
-            fold: number of the fold of each unit, from 0; a unit of -1 is never held out and never learned from.
-            description: the division in words.
-            validation: whether each round sets the next fold apart to choose hyper-parameters on.
+            fold: fold number of each unit, from 0; units with -1 are never used.
+            description: description of the division for reports.
+            validation: whether each round uses the next fold for validation.
         """
         number = np.asarray(fold, dtype=np.int64)
         n_folds = int(number.max(initial=-1)) + 1
@@ -96,15 +96,15 @@ class Division:
 
     @classmethod
     def holdout(cls, held_out: npt.ArrayLike, description: str = "") -> Division:
-        """Hold out some units, by a mask, and learn from all others."""
+        """Hold out the units in a mask and train on all others."""
         mask = np.asarray(held_out, dtype=bool)
         return cls((DivisionRound(~mask, mask),), description)
 
     @classmethod
     def expanding(cls, period: npt.ArrayLike, description: str = "", *, validation: bool = False) -> Division:
-        """Learn from all periods before each one, and hold that one out; periods are numbered from 0 in time.
+        """Hold out each period and train on all earlier ones (expanding window); periods are numbered from 0.
 
-        With `validation` the last period before the held-out one is set apart to choose hyper-parameters on.
+        With `validation`, the last period before the held-out one is used for validation instead of training.
         """
         number = np.asarray(period, dtype=np.int64)
         rounds = []
@@ -115,16 +115,16 @@ class Division:
 
     @property
     def n_held_out(self) -> int:
-        """How many units are held out in some round."""
+        """Number of units that are held out in some round."""
         return int(np.any([held_out for _, held_out, _ in self.rounds], axis=0).sum())
 
     def on(self, data: Any) -> DividedData:
-        """Bind the division to `Divisible` data; the data of a round are selected each time they are asked for."""
+        """Bind the division to `Divisible` data; the data of a round are selected on each access."""
         return DividedData(_SelectedRounds(data, self.rounds), self.description, self)
 
 
 class RoundData(NamedTuple):
-    """The data of one fit: to learn from, to predict, and to choose hyper-parameters on (None if none are given)."""
+    """Training, held-out and validation data (or None) of one round."""
 
     train: Any
     held_out: Any
@@ -132,7 +132,7 @@ class RoundData(NamedTuple):
 
 
 def select_round(data: Any, masks: DivisionRound) -> RoundData:
-    """Return the data of a round: the one place where training data are set apart from held-out data."""
+    """Select the data of a round; no other function separates training data from held-out data."""
     train, held_out, valid = masks
     return RoundData(data.select(train), data.select(held_out), None if valid is None else data.select(valid))
 
@@ -153,9 +153,9 @@ class DividedData:
     """A division bound to its data.
 
     Attributes:
-        rounds: the data of each fit.
-        description: the division in words, as results report it.
-        division: the division; None if the held-out data were given by the user.
+        rounds: data of each round.
+        description: description of the division for reports.
+        division: the division; None if the user gave the held-out data.
     """
 
     rounds: Sequence[RoundData]
@@ -164,24 +164,24 @@ class DividedData:
 
     @classmethod
     def given(cls, train: Any, held_out: Any, description: str = "") -> DividedData:
-        """Learn from one set of data and hold out another, which the user chose."""
+        """Train on one data set and hold out another one, both given by the user."""
         return cls((RoundData(train, held_out),), description)
 
     @property
     def is_folded(self) -> bool:
-        """Whether there are several rounds, so that no single model has learned from all units."""
+        """Whether there are several rounds, so that no model is trained on all units."""
         return len(self.rounds) > 1
 
     @property
     def n_held_out(self) -> int | None:
-        """How many units a single round holds out of the training data; None if they were given or there are folds."""
+        """Number of units that a single round holds out of the training data; None for given data or folds."""
         return None if self.division is None or self.is_folded else self.division.n_held_out
 
     def for_selection(self) -> DividedData:
-        """Return the rounds with their held-out data as validation data too, as a search needs them.
+        """Return rounds that use their held-out data for validation, too, for hyperparameter search.
 
-        A fit may then stop early on the units that it is judged on, so a value found on them is optimistic. The data
-        of all rounds are selected once.
+        A fit may then stop early on the units that it is evaluated on, so metric values on them are optimistic. The
+        data of all rounds are selected once.
         """
         return replace(self, rounds=tuple(round._replace(valid=round.held_out) for round in self.rounds))
 
@@ -194,7 +194,7 @@ class DividedData:
         after_round: Callable[[Sequence[Any]], None] | None = None,
         time_limited: bool = False,
     ) -> CrossFit[Model]:
-        """Fit a model in each round and predict what it holds out; see `cross_fit`."""
+        """Fit a model in each round and predict the held-out data; see `cross_fit`."""
         finished: list[tuple[Model, Any]] = []
 
         def run(number: int) -> tuple[Model, Any]:
@@ -218,14 +218,14 @@ class DividedData:
 
 @dataclass(frozen=True, eq=False)
 class CrossFit(Generic[Model]):
-    """Models of the rounds, and their predictions for what each of them did not see.
+    """Models of the rounds and their out-of-fold predictions.
 
     Attributes:
-        models: one for each round that was finished.
-        predictions: what `predict` returned for the held-out units of each of these rounds.
-        division: the division; None if the held-out data were given by the user.
+        models: model of each completed round.
+        predictions: return value of `predict` for the held-out units of each completed round.
+        division: the division; None if the user gave the held-out data.
         timed_out: whether a time limit ended the loop before its last round.
-        interrupted: whether Ctrl-C ended a fit, which kept the best so far, and the loop with it.
+        interrupted: whether Ctrl-C ended a fit, which kept its best model, and the loop.
     """
 
     models: tuple[Model, ...]
@@ -235,12 +235,12 @@ class CrossFit(Generic[Model]):
     interrupted: bool = False
 
     def out_of_fold(self, data: Divisible) -> FloatArray:
-        """Return the predictions in the order of the documents of `data`; NaN for documents that no round predicted.
+        """Return the predictions in the order of the documents of `data`; NaN for documents without a prediction.
 
-        Predictions of several columns stay columns.
+        Predictions with several columns keep their columns.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C ended a fit, so that not all predictions are those of trained models.
+            KeyboardInterrupt: Ctrl-C ended a fit, so that some predictions are from incomplete models.
         """
         if self.interrupted:
             raise KeyboardInterrupt
@@ -262,20 +262,21 @@ def cross_fit(
     after_round: Callable[[Sequence[Any]], None] | None = None,
     time_limited: bool = False,
 ) -> CrossFit[Model]:
-    """Fit a model in each round of a division, and predict the units that the round holds out.
+    """Fit a model in each round of a division and predict its held-out units.
 
     Args:
         data: `Divisible` data of the units.
-        division: the rounds.
+        division: rounds of training and held-out units.
         fit: called with the training data and the validation data (None if the round has none) of each round.
         predict: called with the model and the held-out data.
-        threads: rounds that run at the same time. Default: one after the other.
-        after_round: called with the predictions so far after each round but the last, if rounds run one after the
-            other; an exception that it raises ends the loop.
-        time_limited: end the loop after the current round once a `TimeLimit` is over. Default: finish all rounds.
+        threads: number of rounds that run in parallel. Default: 1.
+        after_round: called with the predictions so far after each round but the last, if rounds run sequentially; an
+            exception ends the loop.
+        time_limited: whether to end the loop after the current round when a `TimeLimit` has expired. Default: run all
+            rounds.
 
-    Ctrl-C ends the loop after a round whose model keeps the best so far (its `was_interrupted` or `interrupted` is
-    true); any other Ctrl-C leaves the loop as `KeyboardInterrupt`, and nothing is kept of the unfinished round.
+    If a model keeps its best state on Ctrl-C (its `was_interrupted` or `interrupted` is true), the loop ends after its
+    round. Otherwise `KeyboardInterrupt` is raised, and the incomplete round is discarded.
     """
     divided = division.on(data)
     return divided.cross_fit(fit, predict, threads=threads, after_round=after_round, time_limited=time_limited)

@@ -1,7 +1,7 @@
-"""How the columns of a table became numbers, and how those of another table become the same numbers.
+"""`Encoding`: how table columns are encoded as numbers, consistently across tables.
 
-A category is a code, its place among the levels that were seen; a date is the days since 1970-01-01 UTC; a duration is
-days. Missing values are NaN, and so is a level that was not seen.
+A category becomes its code, the index of its level; a date becomes days since 1970-01-01 UTC; a duration becomes days.
+Missing values and unknown levels become NaN.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, Remedy, first_of, warn_user
 
 Kind = Literal["number", "date", "duration", "text", "whole"]
-"""What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or numbers."""
+"""Content of a column; ``text`` and ``whole`` are categories whose levels are texts or numbers."""
 Level = str | int | float
-"""A level as a table or a document has it: a text, or a number where the categories are numbers."""
+"""A level in a table: a text, or a number for numeric categories."""
 
 MIN_CELLS = 10
-"""A level with fewer documents has no column of its own in a one-hot encoding: its weight would be mostly noise."""
+"""Minimum number of documents of a level with a one-hot column; weights of rarer levels would be mostly noise."""
 
 _CATEGORIES = ("text", "whole")
 _WORDS = {
@@ -34,15 +34,15 @@ _WORDS = {
     "whole": "categories by number",
 }
 TRAINING = "the training data"
-_MICROSECONDS_PER_DAY = 86_400_000_000  # microseconds
-_MAX_FLOAT32_CODES = 1 << 24  # codes that float32 holds exactly
-_MAX_EXACT_FLOAT64 = 1 << 53  # whole numbers that float64 holds exactly
+_MICROSECONDS_PER_DAY = 86_400_000_000
+_MAX_FLOAT32_CODES = 1 << 24  # float32 is exact for smaller codes
+_MAX_EXACT_FLOAT64 = 1 << 53  # float64 is exact for smaller integers
 
 Array = npt.NDArray[Any]
 
 
 def kind_of(type: Any) -> Kind | None:
-    """Return what a column of an Arrow type holds; None if it cannot be a feature."""
+    """Return the kind of a column of an Arrow type; None if it cannot be a feature."""
     from pyarrow import types
 
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
@@ -59,14 +59,14 @@ def kind_of(type: Any) -> Kind | None:
 
 
 def is_text(type: Any) -> bool:
-    """Whether an Arrow type holds text."""
+    """Return whether an Arrow type is text."""
     from pyarrow import types
 
     return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
 
 
 def _coded(column: Any) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-    """Return the distinct values of an Arrow array as texts, and for each cell the place of its value; −1 if empty."""
+    """Return the distinct values of an Arrow array as texts, and the index of the value of each cell (−1 if empty)."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -79,9 +79,9 @@ def _coded(column: Any) -> tuple[list[str | None], npt.NDArray[np.int64]]:
 
 
 def _level(value: Any) -> str | None:
-    """Return a value as a level; None for an empty cell, and for an empty text, which CSV cannot tell from one.
+    """Return the level of a value; None for empty cells and empty texts, which CSV does not distinguish.
 
-    A number is written the same way whatever its type: pandas makes floats of whole numbers where some are missing.
+    Equal numbers give the same level whatever their type, since pandas converts integers to floats if some are missing.
     """
     if isinstance(value, str):
         return value or None
@@ -92,7 +92,7 @@ def _level(value: Any) -> str | None:
 
 
 def levels_of(column: Any) -> tuple[set[str], int]:
-    """The levels that occur in an Arrow array, and how many of its cells are not empty."""
+    """Return the levels of an Arrow array and the number of its non-empty cells."""
     values, places = _coded(column)
     counts = np.bincount(places + 1, minlength=len(values) + 1)[1:].tolist()
     seen = {value: count for value, count in zip(values, counts, strict=True) if value is not None and count}
@@ -101,7 +101,7 @@ def levels_of(column: Any) -> tuple[set[str], int]:
 
 @dataclass(frozen=True)
 class Column:
-    """What a feature of a table is.
+    """Encoding of one feature column.
 
     >>> import pyarrow as pa
     >>> Column("brand", "text", ("acme", "zenith")).numbers(pa.array(["zenith", None, "acme", "new"])).tolist()
@@ -114,35 +114,35 @@ class Column:
 
     @property
     def is_category(self) -> bool:
-        """Whether its numbers are codes of levels."""
+        """Whether the values are category codes."""
         return self.kind in _CATEGORIES
 
     @property
     def was_empty(self) -> bool:
-        """Whether it is a category without levels: all cells of its training data were empty."""
+        """Whether the column is a category without levels, because all cells of the training data were empty."""
         return self.is_category and not self.levels
 
     @classmethod
     def from_levels(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
-        """A category of these levels, in their order: that of texts, or that of numbers."""
+        """Build a category with sorted levels."""
         return cls(name, kind, tuple(sorted(levels, key=_number if kind == "whole" else None)))
 
     @cached_property
     def codes(self) -> dict[str, int]:
-        """The code of each level."""
+        """Code of each level."""
         return {level: code for code, level in enumerate(self.levels)}
 
     @property
     def values(self) -> list[Level]:
-        """The levels as tables hold them: texts or numbers."""
+        """The levels as texts or numbers, as in tables."""
         return [_number(level) for level in self.levels] if self.kind == "whole" else list(self.levels)
 
     def takes(self, kind: Kind | None) -> bool:
-        """Whether a column of another table that holds `kind` can be this one."""
+        """Return whether a table column of this kind can be encoded as this column."""
         return kind == self.kind or (self.kind in ("whole", "duration") and kind == "number")
 
     def numbers(self, column: Any) -> Any:
-        """Return what is stored of an Arrow array: numbers as they are, all else as floats."""
+        """Encode an Arrow array; numbers stay unchanged, all other values become floats."""
         import pyarrow as pa
 
         if self.kind == "number":
@@ -156,25 +156,25 @@ class Column:
             return self.recoded(values)[places]
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if kind_of(column.type) == "number":  # of days
+        if kind_of(column.type) == "number":  # already in days
             return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         units = pa.timestamp("us", getattr(column.type, "tz", None)) if self.kind == "date" else pa.duration("us")
         return column.cast(units, safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False) / _MICROSECONDS_PER_DAY
 
     def recoded(self, levels: Sequence[str | None]) -> FloatArray:
-        """Return the codes of levels of other data, NaN for unknown ones; and a NaN at the end, for empty cells."""
+        """Return the codes of levels of other data (NaN if unknown), followed by NaN for empty cells."""
         codes = self.codes
         known = [np.nan if level is None else codes.get(level, np.nan) for level in levels]
         return np.array([*known, np.nan], dtype=np.float64)
 
     def codes_of_numbers(self, values: Array) -> FloatArray:
-        """The codes of levels that are numbers, given as numbers."""
+        """Return the codes of numeric levels."""
         levels = np.array([float(level) for level in self.levels] or [np.nan])
         places = np.searchsorted(levels, values).clip(max=len(levels) - 1)
         return np.where(levels[places] == values, places.astype(np.float64), np.nan)
 
     def cells(self, values: Array) -> Any:
-        """Stored numbers as an Arrow array of what they stand for: undoes `numbers`."""
+        """Decode stored numbers to an Arrow array; the inverse of `numbers`."""
         import pyarrow as pa
 
         missing = np.isnan(values)
@@ -189,7 +189,7 @@ class Column:
         return pa.array(microseconds, mask=missing).cast(self.arrow_type())
 
     def arrow_type(self) -> Any:
-        """The Arrow type of `cells`, for anything but numbers."""
+        """Return the Arrow type of `cells`, for any kind except numbers."""
         import pyarrow as pa
 
         if self.is_category:
@@ -199,13 +199,13 @@ class Column:
         return pa.timestamp("us", "UTC") if self.kind == "date" else pa.duration("us")
 
     def in_words(self) -> str:
-        """What it holds, in words."""
+        """Describe the content of the column."""
         return _WORDS[self.kind]
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The columns of X in order, where some of them are no plain numbers; part of the data, and of a model's file.
+    """Encodings of all columns of X, if some are not numbers; part of the data and of model files.
 
     >>> known = Encoding((Column("price"), Column("brand", "text", ("acme", "zenith"))))
     >>> known.categories, Encoding.from_plain(known.plain()) == known
@@ -216,42 +216,42 @@ class Encoding:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """Names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @cached_property
     def categories(self) -> tuple[int, ...]:
-        """Numbers of the columns that hold codes of levels."""
+        """Indices of the category columns."""
         return tuple(place for place, column in enumerate(self.columns) if column.is_category)
 
     @property
     def is_plain(self) -> bool:
-        """Whether all columns are numbers, so that there is nothing to remember."""
+        """Whether all columns are numbers, so that no encoding is needed."""
         return all(column.kind == "number" for column in self.columns)
 
     @property
     def fits_single(self) -> bool:
-        """Whether float32 holds everything but its numbers exactly."""
+        """Whether float32 is exact for all columns that are not numbers."""
         return all(
             column.kind == "number" or (column.is_category and len(column.levels) < _MAX_FLOAT32_CODES)
             for column in self.columns
         )
 
     def named(self, names: Sequence[str] | None) -> Encoding | None:
-        """The same columns under other names; None without names."""
+        """Return the encoding with other column names; None without names."""
         if names is None:
             return None
         if len(names) != len(self.columns):
             raise DataError(
-                f"The encoding describes {len(self.columns)} columns, but X has {len(names)}; give encoding=None where "
-                "all of them hold numbers."
+                f"The encoding describes {len(self.columns)} columns, but X has {len(names)}; give encoding=None if "
+                "all of them are numbers."
             )
         if tuple(names) == self.names:
             return self
         return Encoding(tuple(replace(column, name=name) for column, name in zip(self.columns, names, strict=True)))
 
     def plain(self) -> list[dict[str, Any]]:
-        """As JSON can hold it."""
+        """Return a JSON-serializable description."""
         return [
             {"name": column.name, "kind": column.kind} | ({"levels": list(column.levels)} if column.is_category else {})
             for column in self.columns
@@ -259,33 +259,33 @@ class Encoding:
 
     @classmethod
     def from_plain(cls, value: Any) -> Self:
-        """What `plain` wrote down, which may be damaged.
+        """Read the description that `plain` returned.
 
         Raises:
-            DataError: in words that finish the sentence "… is damaged: …".
+            DataError: the description is damaged; the message completes the sentence "… is damaged: …".
         """
         columns = []
         for entry in value if isinstance(value, list) else [None]:
             if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-                raise DataError("the columns are not described")
+                raise DataError("the description of the columns is missing")
             levels = entry.get("levels", [])
             if entry.get("kind") not in get_args(Kind) or not isinstance(levels, list):
-                raise DataError(f"the column '{entry['name']}' is of no known kind")
+                raise DataError(f"the column '{entry['name']}' has an unknown kind")
             if not all(isinstance(level, str) for level in levels) or len(set(levels)) < len(levels):
-                raise DataError(f"the levels of the column '{entry['name']}' are not different texts")
+                raise DataError(f"the levels of the column '{entry['name']}' are not distinct texts")
             if entry["kind"] == "whole":
                 _check_whole(entry["name"], levels)
             columns.append(Column(entry["name"], entry["kind"], tuple(levels)))
         if len({column.name for column in columns}) < len(columns):
-            raise DataError("two columns have one name")
+            raise DataError("two columns have the same name")
         return cls(tuple(columns))
 
-    # ---- from one encoding to another ----
+    # ---- translation between encodings ----
 
     def translated(self, X: Any, theirs: Encoding) -> Any:
-        """Rows of data with another encoding as rows with this one: columns by name, levels by level.
+        """Translate rows with another encoding to this one, matching columns and levels by name.
 
-        X is a dense array, or sparse where all columns are plain numbers. Levels that are not known here become NaN.
+        X is a dense array, or sparse if all columns are numbers. Unknown levels become NaN.
         """
         self.check_columns({column.name: column for column in theirs.columns})
         places = [theirs.names.index(name) for name in self.names]
@@ -309,21 +309,21 @@ class Encoding:
     def check_columns(
         self, theirs: Mapping[str, Column], holding: Callable[[str], str] | None = None, where: str = TRAINING
     ) -> None:
-        """Refuse data that lack a column, or in which one holds something else.
+        """Raise an error if data lack a column or have one of another kind.
 
         Args:
-            theirs: the columns of the data, by name.
-            holding: returns what a column holds, in words. Default: the words of `Column.in_words`.
-            where: what has the columns of this encoding, for the message.
+            theirs: columns of the data by name.
+            holding: function that describes the content of a column. Default: `Column.in_words`.
+            where: name of the data with this encoding, for the message.
         """
         absent = [name for name in self.names if name not in theirs]
         if absent:
             raise DataError(
-                f"There {'is no column' if len(absent) == 1 else 'are no columns'} {listed(absent)}, which {where} "
-                "have. Give all of them (empty cells are missing values);",
+                f"The {'column' if len(absent) == 1 else 'columns'} {listed(absent)} of {where} "
+                f"{'is' if len(absent) == 1 else 'are'} missing. Give all columns (cells may be empty);",
                 remedy=Remedy(
-                    "data are read with the columns of a ranker, or of other data, by like=.",
-                    "the columns of a table are found by name.",
+                    "use like= to read data with the columns of a ranker or of other data.",
+                    "table columns are matched by name.",
                 ),
             )
         holding = holding or (lambda name: theirs[name].in_words())
@@ -335,13 +335,13 @@ class Encoding:
         ]
         if wrong:
             raise DataError(
-                f"C{'; '.join(wrong)[1:]}, as in {where}. Give {'it' if len(wrong) == 1 else 'each'} the type that it "
-                "has there."
+                f"C{'; '.join(wrong)[1:]}, as in {where}. Convert {'it' if len(wrong) == 1 else 'each'} to the type "
+                "that it has there."
             )
 
     @classmethod
     def concatenate(cls, parts: Sequence[Encoding | None], names: Sequence[str] | None) -> Encoding | None:
-        """One encoding for several parts with columns of these names: each category has the levels of all."""
+        """Merge the encodings of several parts with the same column names; categories get the union of their levels."""
         if all(part is None for part in parts) or names is None:
             return None
         plain = cls(tuple(Column(name) for name in names))
@@ -354,13 +354,13 @@ class Encoding:
                 holdings = " and ".join(
                     sorted(column.in_words() for column in {column.kind: column for column in of_parts}.values())
                 )
-                raise DataError(f"Column '{name}' holds {holdings} in different parts; give it one type everywhere.")
+                raise DataError(f"Column '{name}' holds {holdings} in different parts; convert it to one type.")
             levels = {level for column in of_parts for level in column.levels}
             columns.append(Column.from_levels(name, of_parts[0].kind, levels))
         return cls(tuple(columns))
 
     def counts(self, X: Any) -> tuple[FloatArray, ...]:
-        """How many rows of X have each level, for each category."""
+        """Return the number of rows with each level, for each category of X."""
         counts = []
         for place in self.categories:
             size = len(self.columns[place].levels)
@@ -369,13 +369,13 @@ class Encoding:
 
 
 class UnknownCategoriesWarning(UserWarning):
-    """No cell of a category holds a level of the training data, so that all of them count as missing."""
+    """A category column has only levels that do not occur in the training data, so all its cells count as missing."""
 
 
 class UnknownLevelTracker:
-    """The categories in which no cell held a known level so far, and some of the levels that they held instead.
+    """Category columns without any known level so far, with examples of their unknown levels.
 
-    A few documents may all be of a new brand; if many are, it is more likely another column, or another spelling.
+    All of a few documents may have a new brand; with many documents, a wrong column or spelling is more likely.
     """
 
     def __init__(self, encoding: Encoding) -> None:
@@ -384,7 +384,7 @@ class UnknownLevelTracker:
         self._cells = dict.fromkeys(self._held, 0)
 
     def update(self, place: int, codes: Array, cells: Callable[[], Any]) -> None:
-        """Look at further rows of a column: their codes, and if all are missing, at the cells, an Arrow array."""
+        """Add rows of a column: their codes and, used only if all codes are missing, their cells as an Arrow array."""
         if place not in self._held:
             return
         if not np.isnan(codes).all():
@@ -395,7 +395,7 @@ class UnknownLevelTracker:
         self._held[place] |= set(sorted(levels)[:3])
 
     def warn(self) -> None:
-        """Warn of those that have more than a few cells."""
+        """Warn about columns with at least `MIN_CELLS` cells and no known level."""
         foreign = [
             (self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= MIN_CELLS
         ]
@@ -406,9 +406,9 @@ class UnknownLevelTracker:
         ]
         many = len(foreign) > 1
         warn_user(
-            f"No cell of {'these columns' if many else 'a column'} holds a level that is known, so all of "
-            f"{'their' if many else 'its'} cells count as missing: {'; '.join(phrases)}. Is {'each' if many else 'it'} "
-            "the right column, and spelled as in the training data?",
+            f"{'Columns have' if many else 'A column has'} no category of the training data, so all of "
+            f"{'their' if many else 'its'} cells count as missing: {'; '.join(phrases)}. Check that the "
+            f"{'columns are' if many else 'column is'} right and spelled as in the training data.",
             UnknownCategoriesWarning,
         )
 
@@ -418,7 +418,7 @@ def _some(levels: Sequence[str]) -> str:
 
 
 def _number(level: str) -> int | float:
-    """Return the number that a level is written as, a whole one exactly."""
+    """Parse a numeric level, exactly if it is an integer."""
     try:
         return int(level)
     except ValueError:
@@ -439,7 +439,7 @@ _MAX_LISTED_NAMES = 12
 
 
 def listed(names: Sequence[str]) -> str:
-    """Write names for a sentence; of many, the first.
+    """List quoted names for a sentence; long lists are truncated.
 
     >>> listed(["a"]), listed(["a", "b", "c"]), listed([str(n) for n in range(40)])[-16:]
     ("'a'", "'a', 'b' and 'c'", "'10' and 29 more")
@@ -451,7 +451,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def codes_of(values: Array, size: int) -> npt.NDArray[np.int64]:
-    """Return stored codes as whole numbers; −1 where no level has that code."""
+    """Return stored codes as integers; −1 for values that are not a valid code."""
     values = np.asarray(values, dtype=np.float64)
     known = (values >= 0) & (values < size) & (values == np.floor(values))
     return np.where(known, values, -1).astype(np.int64)

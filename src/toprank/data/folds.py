@@ -1,9 +1,9 @@
-"""Cross-validation by query: the folds that LETOR collections bring along, K-fold, and hold-out splits.
+"""Cross-validation by query: the predefined folds of LETOR collections, k-fold, and hold-out splits.
 
-Whole queries move together, by a hash of id and seed: the same on every platform and NumPy version, and whatever the
-order of the file. Parts are balanced, so that a query's part depends on which others there are, and moves when queries
-come or go; with `stable` it depends on id and seed alone, and sizes are as the hash gives them. With `time_column`, the
-order of time decides.
+Queries are assigned as a whole by a hash of id and seed, so the result does not depend on the platform, the NumPy
+version or the order of the file. Parts are balanced, so a query may change its part when other queries are added or
+removed. With `stable` the part depends only on id and seed, and sizes vary with the hash. With `time_column` the parts
+follow time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _N_PARTITIONS = 5
 
 @dataclass(frozen=True)
 class Fold:
-    """One division of the queries: to train on, to choose hyper-parameters on, and to report on."""
+    """Training, validation and test data of one fold."""
 
     name: str
     train: RankingData
@@ -43,12 +43,12 @@ class Fold:
 
     @property
     def parts(self) -> dict[str, RankingData]:
-        """The data by their part: "train", "valid" and "test"."""
+        """The data by the name of the part: "train", "valid" and "test"."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
 
 class Folds(Sequence[Fold]):
-    """Folds that are read or cut out when they are asked for; ``folds[0]``, ``for fold in folds``, ``len(folds)``."""
+    """Lazy sequence of folds: ``folds[0]``, ``for fold in folds``, ``len(folds)``."""
 
     def __init__(self, names: Sequence[str], load: Callable[[int], Fold]) -> None:
         self.names = tuple(names)
@@ -65,7 +65,7 @@ class Folds(Sequence[Fold]):
         return self._load(numbers)
 
     def each(self, change: Callable[[Fold], Fold]) -> Folds:
-        """The same folds, each changed when it is asked for."""
+        """Return folds to which `change` is applied lazily."""
         return Folds(self.names, lambda number: change(self._load(number)))
 
     def __len__(self) -> int:
@@ -87,30 +87,31 @@ def folds(
     stable: bool = False,
     **read_options: Any,
 ) -> Folds:
-    """Train / validation / test folds, from a LETOR folder or by dividing data.
+    """Return train / validation / test folds, from a LETOR folder or by splitting data.
 
     Args:
-        source: what to take folds of.
+        source: one of the following.
 
             - A folder with ``Fold1 … Fold5``, each with ``train/vali/test.txt`` (LETOR 4.0, MSLR) or
               ``trainingset/validationset/testset.txt`` (LETOR 3.0), also ``valid.txt``.
             - A folder with the partitions ``S1.txt … S5.txt``: fold f trains on S(f), S(f+1), S(f+2), validates on
               S(f+3), tests on S(f+4), modulo 5.
-            - A folder with one such train, validation and test file: a single fold.
-            - A folder with one of these one level down, in ``QueryLevelNorm`` or the only folder inside.
+            - A folder with one train, validation and test file of these names: a single fold.
+            - A folder that contains one of these in ``QueryLevelNorm`` or in its only subfolder.
             - Data, or a file that `toprank.read` reads: K-fold by query, where fold i tests on part i, validates on
               part i + 1 and trains on the rest.
 
             Text files may end in ``.gz`` or ``.zst``.
-        k: number of parts when data are divided, at least 3.
-        seed: decides the division.
-        time_column: a metadata column of dates or numbers: k folds as a window that expands. Time is cut into k + 2
-            periods of about as many queries; fold i trains on the first i, validates on the next and tests on the one
-            behind it. A query goes by its latest date, queries of one date stay together. k may then be 1 or more.
-        stable: the part of a query depends on its id, the seed and k alone: it stays where it is when the data grow,
-            and no query that was tested on comes to be trained on. Parts are then as large as a hash makes them (about
-            n / k ± √(n / k) queries). Default: parts are of one size, give or take a query, and many queries change
-            theirs when others come or go.
+        k: number of parts when data are split, at least 3.
+        seed: seed of the assignment of queries to parts.
+        time_column: metadata column of dates or numbers for k folds with an expanding window. Time is split into k + 2
+            periods with about the same number of queries; fold i trains on the first i, validates on the next one and
+            tests on the one after it. A query has its latest date, and queries of the same date stay together. k may
+            then be 1 or more.
+        stable: whether the part of a query depends only on its id, the seed and k, so that it does not change when the
+            data grow and no test query becomes a training query. Part sizes then vary (about n / k ± √(n / k) queries).
+            By default, part sizes differ by at most one query, but many queries change their part when others are added
+            or removed.
         **read_options: passed to `toprank.read`.
 
     >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
@@ -119,7 +120,9 @@ def folds(
     """
     if isinstance(source, RankingData):
         if read_options:
-            raise DataError(f"The data are read already; {', '.join(read_options)} cannot apply.")
+            raise DataError(
+                f"{', '.join(read_options)} applies only when a file is read, but data were given; leave it out."
+            )
         return _divided(source, k, seed, time_column, stable)
     from toprank.data.files import format_of, is_readable_folder, read, with_metadata
 
@@ -137,8 +140,8 @@ def folds(
         ("k", k, _N_PARTITIONS),
     ):
         if value != default:
-            problem = f"{name}={plainer(value)!r} applies only to data that are divided here."
-            raise DataError(f"{path} brings its own folds; {problem}")
+            problem = f"{name}={plainer(value)!r} applies only to data that are split here; leave it out."
+            raise DataError(f"{path} has predefined folds; {problem}")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 
 
@@ -150,18 +153,18 @@ def split(
     time_column: str | None = None,
     stable: bool = False,
 ) -> tuple[RankingData, ...]:
-    """Divide the queries into parts of about the given fractions; queries keep their order within a part.
+    """Split the queries into parts of about the given fractions; queries keep their order within a part.
 
     Args:
-        data: what to divide.
-        fractions: the shares of the queries, which add up to 1.
-        seed: decides the division, by a hash of each query's id.
-        time_column: a metadata column of dates or numbers: the first part is then the earliest, the last the latest,
-            and nothing is random. A query goes by its latest date, queries of one date stay together, and a border lies
-            at the change of date that is nearest to the wanted share.
-        stable: the part of a query depends on its id, the seed and the fractions alone, and stays when queries come or
-            go; parts have the wanted shares as nearly as a hash gives them. Default: parts have the wanted sizes, and
-            queries near a border change sides when others come or go.
+        data: data to split.
+        fractions: fractions of the queries, which add up to 1.
+        seed: seed of the assignment, which hashes the id of each query.
+        time_column: metadata column of dates or numbers to split by, from the earliest part to the latest, without
+            randomness. A query has its latest date, queries of the same date stay together, and parts are split at the
+            change of date that is closest to the requested fraction.
+        stable: whether the part of a query depends only on its id, the seed and the fractions, so that it does not
+            change when other queries are added or removed; part sizes are then approximate. By default, part sizes are
+            exact, and a few queries change their part.
 
     >>> data = RankingData(np.zeros((10, 1)), np.zeros(10), qid=range(10))
     >>> [part.n_queries for part in split(data)]
@@ -180,9 +183,9 @@ def part_numbers(
     time_column: str | None = None,
     stable: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Return the number of each query's part, from 0; see `split`."""
+    """Return the part number of each query, from 0; see `split`."""
     shares = numbers(fractions, "fractions").astype(np.float64)
-    # 0.7 + 0.2 + 0.1 is 0.9999999999999999: shares may miss 1 by rounding.
+    # Allow for rounding: 0.7 + 0.2 + 0.1 is 0.9999999999999999.
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
     if time_column is not None:
@@ -194,7 +197,8 @@ def part_numbers(
     sizes = np.diff(ends, prepend=0)
     if sizes.min() < 1:
         raise DataError(
-            f"{data.n_queries} queries are too few for the fractions {shares.tolist()}: a part would be empty."
+            f"{data.n_queries} queries are too few for the fractions {shares.tolist()}: a part would be empty. Use "
+            "fewer parts."
         )
     part = np.empty(data.n_queries, dtype=np.int64)
     part[_shuffled(data.qids, seed)] = np.repeat(np.arange(len(sizes)), sizes)
@@ -211,7 +215,7 @@ def _divided(data: RankingData, k: int, seed: int, time_column: str | None, stab
 
 
 def folds_of(data: RankingData, division: Division) -> Folds:
-    """Return the rounds of a division that sets validation queries apart, as folds of the data."""
+    """Convert the rounds of a division with validation queries to folds of the data."""
     rounds = division.on(data).rounds
 
     def load(number: int) -> Fold:
@@ -223,24 +227,24 @@ def folds_of(data: RankingData, division: Division) -> Folds:
 
 def _refuse_chance(seed: int, stable: bool) -> None:
     if seed != 0:
-        raise DataError("By time nothing is random; leave the seed out.")
+        raise DataError("A split by time is not random; leave out the seed.")
     if stable:
-        raise DataError("By time a query goes by its date, not by its id; leave stable out.")
+        raise DataError("A split by time does not use query ids; leave out stable.")
 
 
 def _k_fold(data: RankingData, k: int, seed: int, stable: bool) -> Folds:
     check_whole("k", k, 1)
     if k < 3:
-        raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
+        raise DataError(f"k must be at least 3 (for training, validation and test), not {k}.")
     return folds_of(data, divided_in_folds(data, k, seed=seed, stable=stable, validation=True))
 
 
 def divided_in_folds(
     data: RankingData, k: int, *, seed: int = 0, stable: bool = False, validation: bool = False
 ) -> Division:
-    """Divide the queries into k folds by a hash of seed and id; see `folds` for `stable`."""
+    """Split the queries into k folds by a hash of seed and id; see `folds` for `stable`."""
     if data.n_queries < k:
-        raise DataError(f"{data.n_queries} queries cannot be divided into {k} parts; ask for fewer.")
+        raise DataError(f"{data.n_queries} queries cannot be split into {k} parts; use a smaller k.")
     if stable:
         part = _stable_parts(data.qids, seed, np.full(k, 1 / k))
     else:
@@ -250,20 +254,20 @@ def divided_in_folds(
 
 
 def _shuffled(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:
-    """Query numbers ordered by a hash of seed and id."""
+    """Return the query numbers, sorted by a hash of seed and id."""
     keys = _hashes(qids, seed)
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
 def _stable_parts(qids: npt.NDArray[Any], seed: int, shares: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """The part of each query by its own hash, a number from 0 to 1: whatever the other queries are."""
+    """Return the part of each query from its hash, a number from 0 to 1, independent of other queries."""
     places = np.frombuffer(b"".join(_hashes(qids, seed)), dtype=">u8") / 2.0**64
     number = np.searchsorted(np.cumsum(shares)[:-1], places, side="right").astype(np.int64)
     sizes = np.bincount(number, minlength=len(shares))
     if sizes.min() < 1:
         raise DataError(
-            f"By the hashes of their ids, none of {len(qids)} queries falls into part number {int(np.argmin(sizes))} "
-            "(from 0); leave stable out, which makes parts of the wanted sizes, or try another seed."
+            f"With stable, part number {int(np.argmin(sizes))} (from 0) gets none of the {len(qids)} queries. Leave "
+            "out stable for parts of exact sizes, or try another seed."
         )
     return number
 
@@ -288,9 +292,9 @@ def _letor_folds(path: Path, read: Callable[..., RankingData]) -> Folds:
         if _existing(folder, _PARTS["train"]):
             return _from_part_files([folder.name], [_part_files(folder)], read)
     raise FileError(
-        f"{path} holds no folds: looked for Fold1 … with train.txt, vali.txt and test.txt (or trainingset.txt, "
-        "validationset.txt and testset.txt), for S1.txt … S5.txt, and for train.txt, vali.txt and test.txt, here and "
-        "one level down in QueryLevelNorm or an only subfolder; also with .gz or .zst."
+        f"{path} contains no folds. Expected Fold1 … with train.txt, vali.txt and test.txt (or trainingset.txt, "
+        "validationset.txt and testset.txt), S1.txt … S5.txt, or train.txt, vali.txt and test.txt, in this folder, in "
+        "QueryLevelNorm or in its only subfolder; names may end in .gz or .zst."
     )
 
 
@@ -312,13 +316,13 @@ def _existing(folder: Path, stems: Sequence[str]) -> Path | None:
 
 
 def _part_files(folder: Path) -> dict[str, Path]:
-    """The train, validation and test file of a folder."""
+    """Return the train, validation and test file of a folder."""
     files = {}
     for part, stems in _PARTS.items():
         file = _existing(folder, stems)
         if file is None:
             names = ", ".join(f"{stem}.txt" for stem in stems)
-            raise FileError(f"{folder} has no {part} file; looked for {names}, also with .gz or .zst.")
+            raise FileError(f"{folder} has no {part} file. Expected {names}, optionally with .gz or .zst.")
         files[part] = file
     return files
 
@@ -332,7 +336,7 @@ def _from_partitions(folder: Path, partitions: list[Path | None], read: Callable
     if len(files) < _N_PARTITIONS:
         absent = ", ".join(f"S{number + 1}.txt" for number, file in enumerate(partitions) if file is None)
         raise FileError(f"{folder} has only some of the partitions S1.txt … S5.txt; missing: {absent}.")
-    parts: list[RankingData] = []  # read once, when the first fold is asked for
+    parts: list[RankingData] = []  # read when the first fold is requested
 
     def load(number: int) -> Fold:
         if not parts:

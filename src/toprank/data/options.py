@@ -1,4 +1,4 @@
-"""`Option`: how the command line declares a field of a value, stated where the value is, without a command line."""
+"""`Option`: declaration of a command-line option in the annotation of a dataclass field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Option(NamedTuple):
-    """The help of an option, and the bounds of its value; the metadata of a field with `Annotated`."""
+    """Help text and value bounds of an option; used as metadata of an `Annotated` field."""
 
     help: str
     least: float | None = None

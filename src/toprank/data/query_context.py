@@ -1,7 +1,7 @@
-"""Set-dependent features g(S): what the other documents of the query say about one, as further columns.
+"""Set-dependent features g(S): columns that compare a document with the other documents of its query.
 
-A ranker that scores documents one by one cannot know that a BM25 of 12 is the best of its query, or the worst. Columns
-that tell make every ranker a function of the document and its pool (Cossock & Zhang 2008, §III).
+A ranker that scores each document separately cannot know whether a BM25 of 12 is the best or the worst of its query.
+With these columns, every ranker is a function of the document and its candidate set (Cossock & Zhang 2008, §III).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toprank.errors import DataError, UnknownNameError
 
 Array = npt.NDArray[Any]
 
-_BLOCK = 1 << 16  # values of a block: half a megabyte, which stays in the cache
+_BLOCK = 1 << 16  # values per block: 0.5 MB, which fits into the cache
 
 
 _SIZE = "size"
@@ -35,7 +35,7 @@ _STATISTICS = (*PER_COLUMN, _SIZE)
 
 @dataclass(eq=False, repr=False)
 class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Add columns that say how a document stands among those of its query, for use before any ranker.
+    """Add columns that compare each document with the other documents of its query; for use before any ranker.
 
     | statistic | for a column x and a document of a query with m documents |
     |---|---|
@@ -44,24 +44,24 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     | ``zscore`` | (x − mean) / std; 0 where all values of the query are equal |
     | ``size`` | m, once |
 
-    Missing values (NaN) are left out of the statistics. Where x is missing, so are its rank and its z-score; where it
-    is missing in the whole query, all statistics of x are. In a query of one document mean, min and max are x itself,
-    the rank is 1, std and z-score are 0. Infinite values are refused.
+    Statistics ignore missing values (NaN). The rank and z-score of a missing x are missing; if x is missing in the
+    whole query, all of its statistics are. In a query with one document, mean, min and max equal x, the rank is 1, and
+    std and z-score are 0. Infinite values raise an error.
 
-    Labels are never looked at and nothing is learned but the columns: the statistics are always those of the query at
-    hand. The order of the rows does not matter, to the last bit.
+    Labels are not used, and only the columns are fitted: statistics always come from the query being transformed. The
+    result does not depend on the order of the rows.
 
     Args:
-        statistics: which, in the order of the new columns.
-        columns: numbers or names of the columns to look at; None: all.
-        keep: give the columns of the data too, before the new ones.
-        threads: number of threads; None: all cores. The result does not depend on it.
+        statistics: names of the statistics, in the order of the new columns.
+        columns: numbers or names of the columns to use. None uses all columns.
+        keep: whether to keep the original columns, before the new ones.
+        threads: number of threads. None uses all cores. The result does not depend on it.
 
-    After fitting: `columns_` (numbers of the columns looked at), `n_features_in_`, `feature_names_in_`.
+    Fitted attributes: `columns_` (numbers of the columns used), `n_features_in_`, `feature_names_in_`.
 
-    New columns stand in the order of `columns`, the statistics of one side by side; the size is the last. Float32 stays
-    float32 (computed in double precision). Cost: O(m log m) a column and query; memory: the result. Sparse features
-    are refused: the result would not be sparse.
+    New columns follow the order of `columns`, with all statistics of a column next to each other; the size comes last.
+    float32 input gives float32 output, computed in double precision. The cost per column and query is O(m log m); only
+    the result is stored. Sparse features raise an error, because the result is not sparse.
 
     >>> data = RankingData([[3.0], [1.0], [3.0]], qid=[7, 7, 7], feature_names=["bm25"])
     >>> wide = QueryContextFeatures(["max", "rank", "size"]).fit_transform(data)
@@ -71,7 +71,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     [[3.0, 3.0, 1.5, 3.0], [1.0, 3.0, 3.0, 3.0], [3.0, 3.0, 1.5, 3.0]]
     """
 
-    # scikit-learn's metadata routing: `qid` goes to fit and transform without being asked for.
+    # Request `qid` for fit and transform in scikit-learn's metadata routing.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"qid": True}
 
@@ -82,15 +82,15 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     threads: int | None = None
 
     def fit(self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> Self:
-        """Learn which columns there are.
+        """Validate and store the columns to use.
 
         Args:
             X: a `RankingData`, or the features of the documents.
-            y: not looked at.
-            qid: the query of each document; needed if X are features.
+            y: ignored.
+            qid: query id of each document; required if X is a feature matrix.
 
         Raises:
-            DataError: X are features without their queries.
+            DataError: X is a feature matrix without query ids.
         """
         del y
         for name in ("columns_", "n_features_in_", "feature_names_in_"):
@@ -106,22 +106,24 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
         self._wanted()
         self.columns_ = self._column_numbers()
         if isinstance(X, RankingData) and X.encoding is not None and self.columns is None:
-            self.columns_ = np.setdiff1d(self.columns_, X.encoding.categories)  # codes have no mean and no order
+            self.columns_ = np.setdiff1d(
+                self.columns_, X.encoding.categories
+            )  # Category codes have no mean and no order.
         if not isinstance(X, RankingData):
             self._refuse_without_queries(qid)
         return self
 
     def transform(self, X: Any, qid: npt.ArrayLike | None = None) -> Any:
-        """The data with the new columns: a `RankingData` for a `RankingData`, an array for features.
+        """Return the data with the new columns: a `RankingData` for a `RankingData`, an array for a feature matrix.
 
-        After ``set_output(transform="pandas")`` (or ``"polars"``) features become a frame with named columns.
+        After ``set_output(transform="pandas")`` (or ``"polars"``) a feature matrix becomes a frame with named columns.
 
         Args:
             X: a `RankingData`, or the features of the documents.
-            qid: the query of each document; needed if X are features. Rows need not be grouped.
+            qid: query id of each document; required if X is a feature matrix. Rows need not be grouped.
 
         Raises:
-            DataError: X are features without their queries.
+            DataError: X is a feature matrix without query ids.
         """
         check_is_fitted(self, "columns_")
         matrix = self._plain(X, reset=False)
@@ -133,15 +135,15 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     def _refuse_without_queries(qid: Any) -> None:
         if qid is None:
             raise DataError(
-                "QueryContextFeatures needs the query of each row, since its statistics are those of a query: give "
-                "qid, or a RankingData. If all rows are one query, give all the same. In a Pipeline: fit(X, y, "
-                "qid=qid) and predict(X, qid=qid), after sklearn.set_config(enable_metadata_routing=True)."
+                "QueryContextFeatures needs the query id of each row: give qid, or a RankingData. If all rows belong "
+                "to one query, give all the same id. In a Pipeline, call "
+                "sklearn.set_config(enable_metadata_routing=True), then fit(X, y, qid=qid) and predict(X, qid=qid)."
             )
 
     def _with_columns(self, data: RankingData, qid: Any) -> RankingData:
         check_is_fitted(self, "columns_")
         if qid is not None:
-            raise DataError("The data hold their queries already; leave qid out.")
+            raise DataError("A RankingData contains its queries; leave out qid.")
         self._check_columns(data)
         names = None if data.feature_names is None else self.get_feature_names_out(data.feature_names).tolist()
         known = data.encoding and Encoding(
@@ -153,7 +155,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
         return data.replace(X=self._widened(data), feature_names=names, encoding=known)
 
     def get_feature_names_out(self, input_features: Iterable[str] | None = None) -> Array:
-        """The names of the columns of the result: ``bm25``, ``bm25_mean_in_query`` …, ``documents_in_query``."""
+        """Return the names of the output columns: ``bm25``, ``bm25_mean_in_query`` …, ``documents_in_query``."""
         check_is_fitted(self, "columns_")
         own = getattr(self, "feature_names_in_", None)
         if input_features is not None:
@@ -164,7 +166,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
                     f"got {len(names)}."
                 )
             if own is not None and names != list(own):
-                raise DataError("input_features is not equal to feature_names_in_; leave it out.")
+                raise DataError("input_features is not equal to feature_names_in_; leave out input_features.")
         else:
             names = [f"x{i}" for i in range(self.n_features_in_)] if own is None else list(own)
         per_column, with_size = self._wanted()
@@ -173,7 +175,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
         return np.array([*(names if self.keep else ()), *new], dtype=object)
 
     def _widened(self, data: RankingData) -> Array:
-        """The columns of the result for every document of the data; the same bits on any number of threads."""
+        """Return the output columns for all documents; bitwise the same for any number of threads."""
         per_column, with_size = self._wanted()
         columns, offsets = self.columns_, data.queries.offsets
         kept, new = (self.n_features_in_ if self.keep else 0), len(columns) * len(per_column)
@@ -192,20 +194,20 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
         blocks = blocks_of(offsets, max(1, _BLOCK // max(1, len(columns))))
         for (first, _), place in zip(blocks, each_block(fill, blocks, self.threads), strict=True):
-            if place >= 0:  # where statistics are not finite
+            if place >= 0:  # index of the first statistic that is not finite
                 query, column = divmod(place, len(columns))
                 raise DataError(
-                    f"Feature {self._called(int(columns[column]))} holds infinite or enormous values in query "
-                    f"{data.qids[first + query]}; replace them, or make them NaN (missing)."
+                    f"Feature {self._called(int(columns[column]))} has infinite or extremely large values in query "
+                    f"{data.qids[first + query]}; replace them, for example by NaN (missing)."
                 )
         return result
 
-    # ---- the door ----
+    # ---- validation ----
 
     def _wanted(self) -> tuple[tuple[str, ...], bool]:
-        """The statistics of columns, and whether the size of the query is wanted."""
+        """Validate `statistics`; return those of columns, and whether the query size is among them."""
         if isinstance(self.statistics, str):
-            raise DataError(f"statistics must be a list of names, such as ['{self.statistics}'], not a text.")
+            raise DataError(f"statistics must be a list of names, such as ['{self.statistics}'], not a string.")
         if not isinstance(self.statistics, Sequence | np.ndarray):
             raise DataError(f"statistics must be a list of names, such as ['mean'], not {self.statistics!r}.")
         wanted = tuple(self.statistics)
@@ -213,7 +215,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
             if not isinstance(name, str) or name not in _STATISTICS:
                 raise UnknownNameError("statistic of QueryContextFeatures", str(name), _STATISTICS)
         if not wanted or len(set(wanted)) < len(wanted):
-            raise DataError(f"statistics must be different names, at least one, not {list(wanted)}.")
+            raise DataError(f"statistics must be a non-empty list of distinct names, not {list(wanted)}.")
         return tuple(name for name in wanted if name != _SIZE), _SIZE in wanted
 
     def _column_numbers(self) -> IntArray:
@@ -226,15 +228,15 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
         for column in self.columns:
             if isinstance(column, str):
                 if column not in names:
-                    nameless = f"columns names '{column}', but the features have no names; give the numbers of columns."
+                    nameless = f"columns contains '{column}', but the features have no names; give column numbers."
                     raise UnknownNameError("feature", column, names) if names else DataError(nameless)
                 numbers.append(names.index(column))
             elif not isinstance(column, int | np.integer) or not 0 <= column < self.n_features_in_:
-                raise DataError(f"There is no column {column!r}; they run from 0 to {self.n_features_in_ - 1}.")
+                raise DataError(f"Column {column!r} does not exist; columns run from 0 to {self.n_features_in_ - 1}.")
             else:
                 numbers.append(int(column))
         if len(set(numbers)) < len(numbers):
-            raise DataError("A column is named twice in columns; name each once.")
+            raise DataError("A column occurs twice in columns; list each column once.")
         return np.array(numbers, dtype=np.int64)
 
     def _check_columns(self, data: RankingData) -> None:
@@ -242,15 +244,15 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
         if data.n_features != self.n_features_in_:
             raise DataError(
                 f"X has {data.n_features} features, but QueryContextFeatures is expecting {self.n_features_in_} "
-                "features as input. Read the file with n_features= of the training data where trailing features are "
-                "absent."
+                "features as input. If trailing features are absent from a file, read it with the n_features= of the "
+                "training data."
             )
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         if mine is not None and theirs is not None and tuple(mine) != theirs:
             place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
             raise DataError(
                 f"Feature number {place} (from 0) is called '{theirs[place]}', but '{mine[place]}' when "
-                "QueryContextFeatures was fitted; bring the columns into that order."
+                "QueryContextFeatures was fitted; reorder the columns."
             )
 
     def _plain(self, X: Any, *, reset: bool) -> Array:
@@ -261,8 +263,8 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     def _refuse_sparse(data: RankingData) -> None:
         if data.is_sparse:
             raise DataError(
-                "QueryContextFeatures needs dense features, since its columns are dense; make them so where memory "
-                "allows: data.replace(X=data.X.toarray())."
+                "QueryContextFeatures needs dense features, because its new columns are dense. If memory allows, use "
+                "data.replace(X=data.X.toarray())."
             )
 
     def _called(self, column: int) -> str:
@@ -276,7 +278,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
 
 def _data_stay_data(of_features: Callable[..., Any]) -> Callable[..., Any]:
-    """`transform` of features makes the frames that `set_output` asks for; ranking data stay what they are."""
+    """Let `transform` return ranking data for ranking data, bypassing the frames of `set_output`."""
 
     @wraps(of_features)
     def transform(self: QueryContextFeatures, X: Any, qid: npt.ArrayLike | None = None) -> Any:
@@ -288,10 +290,10 @@ def _data_stay_data(of_features: Callable[..., Any]) -> Callable[..., Any]:
 def _fit_transform(
     self: QueryContextFeatures, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None
 ) -> Any:
-    """`fit`, then `transform`, on the same data."""
+    """Fit to data and transform the same data."""
     return self.fit(X, y, qid).transform(X, qid)
 
 
-# After the class is made: scikit-learn wraps the methods that it finds in its body, to make frames of what they return.
+# Set after the class is created: scikit-learn wraps the methods in the class body to convert their output to frames.
 QueryContextFeatures.transform = _data_stay_data(QueryContextFeatures.transform)  # type: ignore[method-assign]
 QueryContextFeatures.fit_transform = _fit_transform

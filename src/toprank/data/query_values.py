@@ -1,4 +1,4 @@
-"""One number for each query, which knows its queries: values of several systems meet query by query."""
+"""`QueryValues`: one number for each query with the query ids, so that several systems can be paired by query."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from toprank.compute import FloatArray
 from toprank.data.annotated_array import AnnotatedArray
 from toprank.errors import DataError
 
-_NAMED = 5  # ids of queries that a message lists
+_NAMED = 5  # query ids listed in a message
 
 Column = TypeVar("Column", bound=npt.ArrayLike)
 
 
 class QueryValues(AnnotatedArray):
-    """One number per query that knows its queries: two evaluations meet query by query, not place by place.
+    """Array with one number per query and the query ids, so that evaluations are paired by id instead of position.
 
-    Whatever is computed from it, or taken out of it, is about other queries or none, and has no ids.
+    Arrays computed or sliced from it have no ids.
     """
 
     qids: npt.NDArray[Any] | None = None
 
     @classmethod
     def from_values(cls, values: npt.ArrayLike, qids: npt.ArrayLike) -> QueryValues:
-        """The values of these queries."""
+        """Attach query ids to values."""
         result = np.asarray(values, dtype=np.float64).view(cls)
         result.qids = np.asarray(qids)
         return result
@@ -37,10 +37,10 @@ class QueryValues(AnnotatedArray):
 
 
 def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:
-    """The columns with their queries in the order of the first one's; a column without ids stays as it is.
+    """Reorder columns to the query order of the first one; columns without ids stay unchanged.
 
     Raises:
-        DataError: where they are not about the same queries.
+        DataError: the columns have different queries.
     """
     ordered: dict[str, Column | FloatArray] = dict(columns)
     known = {name: qids for name, values in columns.items() if (qids := getattr(values, "qids", None)) is not None}
@@ -59,23 +59,24 @@ def _text(qids: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
 
 
 def _places(first: str, order: npt.NDArray[np.str_], name: str, ids: npt.NDArray[np.str_]) -> npt.NDArray[np.intp]:
-    """Where the queries of the first column stand in another one."""
+    """Return the positions of the queries of the first column in another one."""
     mine, theirs = np.setdiff1d(order, ids), np.setdiff1d(ids, order)
     if len(mine) or len(theirs):
         lacks = [f"{of} lacks {listed(missing)}" for of, missing in ((name, mine), (first, theirs)) if len(missing)]
         raise DataError(
-            f"{first} and {name} are not about the same queries: {'; '.join(lacks)}. A comparison is made query by "
-            "query: evaluate both on the same ones. For runs, evaluate_run(..., complete=True) counts 0 where a run "
-            "does not answer a query."
+            f"{first} and {name} have different queries: {'; '.join(lacks)}. Comparisons are paired by query; evaluate "
+            "both on the same queries. For runs, evaluate_run(..., complete=True) counts an unanswered query as 0."
         )
     if len(np.unique(order)) < len(order) or len(ids) != len(order):
-        raise DataError(f"{first} or {name} has a query id twice, so their queries cannot be paired.")
+        raise DataError(
+            f"{first} or {name} has a query id twice, so their queries cannot be paired; make the ids unique."
+        )
     sorter = np.argsort(ids)
     return sorter[np.searchsorted(ids, order, sorter=sorter)]
 
 
 def listed(qids: npt.NDArray[np.str_] | Sequence[str]) -> str:
-    """How many queries, and the ids of the first.
+    """Describe queries by their number and the first ids.
 
     >>> listed(np.array(["q1"])), listed("abcdef")
     ('query q1', '6 queries (a, b, c, d, e …)')

@@ -1,7 +1,6 @@
-"""A file divided into files by query: training, validation and test.
+"""Splitting a file by query into training, validation and test files.
 
-The rows of a table are copied as they are, with every column, whatever it holds; text and stored copies are read and
-written anew.
+Table rows are copied unchanged with all columns; text and stored copies are read and rewritten.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ def split_file(
     stable: bool = False,
     **options: Any,
 ) -> dict[Path, RankingData]:
-    """Divide the queries of a file into files: train, vali and test, or train and test, of the same format.
+    """Split a file by query into train, vali and test, or train and test, files of the same format.
 
     Args:
         source: LETOR text, a table, a folder of Parquet files or a stored copy.
-        folder: where to write; it is made where there is none.
-        fractions: the shares of the queries, two or three.
-        time_column: a column of dates or numbers of a table: the test file is then the latest. See `toprank.split`.
-        seed: decides the division.
-        stable: the part of a query depends on its id, the seed and the fractions alone. See `toprank.split`.
-        **options: for the reader, such as ``qid=``; see `toprank.read`.
+        folder: output folder; created if it does not exist.
+        fractions: two or three fractions of the queries.
+        time_column: table column of dates or numbers to split by; the test file is the latest. See `toprank.split`.
+        seed: seed of the assignment of queries to parts.
+        stable: whether the part of a query depends only on its id, the seed and the fractions. See `toprank.split`.
+        **options: options of the reader, such as ``qid=``; see `toprank.read`.
 
     Returns:
-        the files with their data; of a table, with queries alone.
+        The paths of the files with their data; for a table, the data have no features.
     """
     file, target, kind = Path(source), Path(folder), format_of(source)
     if len(fractions) not in _NAMES:
         raise DataError(f"Give two fractions (train, test) or three (train, vali, test), not {len(fractions)}.")
     if kind not in _SUFFIX:
-        raise DataError(f"{file} is of the format {kind}, which has no features to divide; give LETOR text or a table.")
+        raise DataError(f"{file} has the format {kind}, which cannot be split; give LETOR text or a table.")
     suffix = file.name.removeprefix(plain_name(file).stem) if file.is_file() else _SUFFIX[kind]
     paths = [target / f"{name}{suffix}" for name in _NAMES[len(fractions)]]
     if any(path.exists() and path.samefile(file) for path in paths):
-        raise DataError(f"{file} would be replaced by a part of itself; write into another folder.")
+        raise DataError(f"{file} would be overwritten by one of its parts; write into another folder.")
     bare: dict[str, Any] = {"features": [], "label": False} if kind in TABLES else {}
     data = read(file, **with_metadata(kind, () if time_column is None else (time_column,), {**bare, **options}))
     parts = split(data, fractions, seed=seed, time_column=time_column, stable=stable)
@@ -72,7 +71,7 @@ def split_file(
 
 
 def _part_of_each_row(data: RankingData, parts: Sequence[RankingData]) -> IntArray:
-    """The number of the part that each row of the source goes to."""
+    """Return the part number of each row of the source."""
     number = {qid: place for place, part in enumerate(parts) for qid in part.qids.tolist()}
     return data.in_source_order(data.queries.broadcast(np.array([number[qid] for qid in data.qids.tolist()])))
 

@@ -1,4 +1,4 @@
-"""Documents without a judgment (label NaN or -1): the rules that say what that means, and how a refusal puts it."""
+"""Rules for documents without a judgment (label NaN or -1)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 
 Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
 UNJUDGED: tuple[str, ...] = get_args(Unjudged)
-_REST = "condense (take them out of the lists) or drop (leave their queries out)."
+_REST = "condense (remove them from the lists) or drop (remove their queries)."
 
 
 def choose_a_rule(*python: str) -> Remedy:
-    """What to do about unjudged documents, with another way for Python where that has no argument for it."""
-    choice = f"choose what that means: {{unjudged}}, {_REST}"
-    return Remedy(*python, choice, "label them, or leave them out of the data.", unjudged="irrelevant")
+    """Return the remedy for unjudged documents, with another text for Python functions without the argument."""
+    choice = f"choose a rule for them: {{unjudged}}, {_REST}"
+    return Remedy(*python, choice, "label them, or remove them from the data.", unjudged="irrelevant")
 
 
 def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.bool_] | None]:
-    """The data under a rule for unjudged documents, and which documents were kept; None: all.
+    """Apply a rule for unjudged documents; return the data and a mask of the kept documents (None if all).
 
     >>> data = RankingData(np.zeros((4, 1)), [1, -1, 0, 2], qid=[1, 1, 2, 2])
     >>> for rule in ("irrelevant", "condense", "drop"):
@@ -56,7 +56,7 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
 
 
 def settled_folds(folds: Folds, rule: str) -> Folds:
-    """The folds with a rule applied to each part of each, when it is asked for."""
+    """Return folds with a rule for unjudged documents applied lazily to each part."""
     return folds.each(
         lambda fold: Fold(fold.name, **{name: settled(part, rule)[0] for name, part in fold.parts.items()})
     )

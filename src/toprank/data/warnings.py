@@ -1,4 +1,4 @@
-"""Warnings about data that are allowed but probably not what was meant."""
+"""Warnings about data that are valid but probably not intended."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from toprank.data.encoding import listed
 from toprank.errors import warn_user
 
 MIN_UNUSUAL_DOCUMENTS = 200
-"""Documents: a single list of more than that is rare where `qid` was left out on purpose."""
+"""Number of documents above which a single query without `qid` is probably a mistake."""
 
 
 class OneQueryWarning(UserWarning):
-    """Many rows without `qid` were taken as one query."""
+    """Many rows without `qid` were treated as one query."""
 
 
 class CodesWarning(UserWarning):
-    """Codes of categories are written without the categories that they stand for."""
+    """Category codes are written without the names of the categories."""
 
 
 class SameDataWarning(UserWarning):
-    """Hyper-parameters are chosen on the training data."""
+    """Hyperparameters are chosen on the training data."""
 
 
 class SameJudgeWarning(UserWarning):
-    """A ranker is evaluated by the labels of a judge that it was trained on."""
+    """A ranker is evaluated on labels of the same judge as its training labels."""
 
 
 class SplitQueriesWarning(UserWarning):
-    """Queries of the training data are evaluated on other rows of theirs."""
+    """A ranker is evaluated on unseen rows of queries that it was trained on."""
 
 
 class WeightsWarning(UserWarning):
-    """Weights are written to a file whose readers take them for features unless told otherwise."""
+    """Weights are written to a file from which they are read as features by default."""
 
 
 def warn_one_query(n_documents: int, doing: str, warn: Callable[[str, type[Warning]], None] = warn_user) -> None:
-    """Warn that rows without query ids were taken as one query, if there are many."""
+    """Warn if many rows without query ids are treated as one query."""
     if n_documents > MIN_UNUSUAL_DOCUMENTS:
         warn(
-            f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
-            "with qid=; if they are one query indeed, give all the same.",
+            f"{doing} treats all {n_documents:,} rows as one query, because no qid was given. Pass the query id of "
+            "each row as qid=; if they really belong to one query, give all the same id.",
             OneQueryWarning,
         )
 
 
 def warn_codes(data: RankingData, where: str) -> None:
-    """Warn that codes of categories are written without their levels."""
+    """Warn if category codes are written without their levels."""
     known = data.encoding
     if known is None or not known.categories:
         return
@@ -55,7 +55,7 @@ def warn_codes(data: RankingData, where: str) -> None:
     single = len(names) == 1
     warn_user(
         f"The {'column' if single else 'columns'} {listed(names)} {'holds' if single else 'hold'} codes of categories, "
-        f"and {where} cannot say what they mean: that depends on the table that was read. Keep a table (.parquet) or a "
-        "stored copy, which remember it; other tables get the same codes by like=.",
+        f"but {where} does not store the categories, and the codes depend on the table that was read. Keep a table "
+        "(.parquet) or a stored copy, which store them; pass like= to get the same codes for other tables.",
         CodesWarning,
     )
