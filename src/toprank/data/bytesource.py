@@ -1,7 +1,7 @@
-"""Files as bytes: plain, gzip and zstd, read a piece at a time and written all or nothing.
+"""Files as bytes (plain, gzip and zstd), read in pieces and written atomically.
 
-Pieces are read when they are needed, so a file may be larger than memory. The content of a compressed file or of a pipe
-goes through a nameless temporary file: readers may then pass over the bytes as often as they like.
+Pieces are read on demand, so files may be larger than memory. Compressed files and pipes are copied to an anonymous
+temporary file, so that they can be read several times.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PathLike = str | os.PathLike[str]
 
 @contextmanager
 def os_errors(path: PathLike, done: str) -> Iterator[None]:
-    """Turn the operating system's refusals within the block into a `FileError` about `path`."""
+    """Convert operating-system errors within the block to a `FileError` about `path`."""
     try:
         yield
     except FileError:
@@ -52,32 +52,31 @@ def os_errors(path: PathLike, done: str) -> Iterator[None]:
 
 
 def check_name(path: PathLike) -> None:
-    """Refuse a zero byte in a path, which no file has."""
+    """Raise an error for a path with a zero byte."""
     if "\0" in os.fsdecode(path):
-        raise FileError(f"{os.fsdecode(path)!r} is not the name of a file: it holds a zero byte.")
+        raise FileError(f"{os.fsdecode(path)!r} is not a valid file name: it contains a zero byte.")
 
 
 MAX_LINE_BYTES = 64 << 20
-"""Bytes of a line at most, give or take a block: a megabyte may be unpacked to a gigabyte without an end of line."""
-_BLOCK = 1 << 20  # bytes read at a time: many calls' worth of work, and little beside any data
-_LINE = 512  # bytes to begin with, where little may be enough
+"""Maximum length of a line in bytes, up to a block, since compressed files may expand to huge lines."""
+_BLOCK = 1 << 20  # bytes per read
+_LINE = 512  # bytes of the first read for a single line
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS)
-_ALWAYS_ALLOWED = 256 << 20  # bytes of an array, whatever the size of its text
+_ALWAYS_ALLOWED = 256 << 20  # bytes allowed for an array, whatever the size of its text
 
 
-# Of honest text: "1:0 " takes four bytes, as its value does in float32, so a text that mentions one feature in twenty
-# may still become a dense array.
+# "1:0 " has four bytes, as many as a float32 value, so text with one of twenty features can still become a dense array.
 _ALLOWED_TIMES_TEXT = 20
 
 
 @dataclass(frozen=True, eq=False)
 class ByteSource:
-    """The (decompressed) bytes of a file, read as they are asked for.
+    """The (decompressed) bytes of a file, read on demand.
 
-    They are not mapped: where a file becomes shorter, to touch what is mapped and gone would end the process. Reading
-    raises `FileError` then.
+    The file is not memory-mapped, because accessing truncated parts of a map would kill the process; reading them
+    raises a `FileError`.
     """
 
     path: Path
@@ -86,16 +85,16 @@ class ByteSource:
 
     @cached_property
     def start(self) -> int:
-        """Where the text begins: behind a byte order mark, if there is one."""
+        """Offset of the text, after a byte order mark, if any."""
         return len(_BOM) if self.bytes(0, len(_BOM)) == _BOM else 0
 
     @cached_property
     def text(self) -> Bytes:
-        """All bytes, in memory."""
+        """All bytes in memory."""
         return self.array(0, self.size)
 
     def array(self, first: int, last: int) -> Bytes:
-        """The bytes ``[first, last)``, as far as there are so many."""
+        """Return the bytes ``[first, last)`` as an array; fewer at the end of the file."""
         content = np.empty(max(0, min(last, self.size) - first), dtype=np.uint8)
         view, done = content.data, 0
         while done < len(content):
@@ -106,11 +105,11 @@ class ByteSource:
         return content
 
     def bytes(self, first: int, last: int) -> bytes:
-        """The same, as Python's bytes."""
+        """Return the bytes ``[first, last)``; fewer at the end of the file."""
         return self.array(first, last).tobytes()
 
     def newline(self, position: int, most: int = MAX_LINE_BYTES) -> int:
-        """Where the first newline from a byte on stands; the size where none does. Refused where it is too far."""
+        """Return the position of the next newline, or the file size; raise an error if the line is too long."""
         at, step = position, _LINE
         while at < self.size:
             place = self.bytes(at, at + step).find(b"\n")
@@ -122,7 +121,7 @@ class ByteSource:
         return self.size
 
     def pieces(self, size: int, most: int = MAX_LINE_BYTES) -> Iterator[tuple[int, int]]:
-        """Where pieces of whole lines begin and end, each so many bytes long and what its last line has more."""
+        """Yield the bounds of pieces of complete lines, each of `size` bytes plus the rest of its last line."""
         at = self.start
         while at < self.size:
             end = min(self.newline(min(at + size, self.size) - 1, most) + 1, self.size)
@@ -130,7 +129,7 @@ class ByteSource:
             at = end
 
     def lines(self) -> Iterator[_Numbered]:
-        """The lines and their numbers, from 1, of which a few are in memory at a time."""
+        """Iterate over lines with their numbers, from 1."""
         number = 1
         for first, last in self.pieces(_BLOCK):
             lines = self.bytes(first, last).splitlines()
@@ -138,7 +137,7 @@ class ByteSource:
             number += len(lines)
 
     def line_and_column(self, position: int) -> tuple[int, int]:
-        """Line and column, both from 1, of a byte."""
+        """Return the line and column of a byte, both from 1."""
         line, start = 1, min(self.start, position)
         for at in range(0, position, _BLOCK):
             block = self.bytes(at, min(at + _BLOCK, position))
@@ -147,20 +146,20 @@ class ByteSource:
         return line, len(self.bytes(start, position).decode("utf-8", "replace")) + 1
 
     def lone_return(self, position: int) -> FormatError:
-        """The error for a carriage return within a line."""
+        """Return the error for a carriage return within a line."""
         problem = (
-            "A carriage return stands within the line, as where lines end as on old Macs; lines end in LF or CR LF."
+            "The line contains a carriage return, as in files with old Mac line endings; lines must end in LF or CR LF."
         )
-        return self.fault(f"{problem} Convert the file first, as by tr '\\r' '\\n'.", position)
+        return self.fault(f"{problem} Convert the file first, for example with tr '\\r' '\\n'.", position)
 
     def fault(self, problem: str, position: int) -> FormatError:
-        """The error that says what is wrong at a byte."""
+        """Return an error with the line and column of a byte."""
         line, column = self.line_and_column(position)
         return FormatError(problem, path=self.path, line=line, column=column)
 
 
 def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass the blocks on; refuse a line that does not end before it fills the disk."""
+    """Yield the blocks; raise an error for an extremely long line before it fills the disk."""
     line, length = 1, 0
     for block in blocks:
         last = block.rfind(b"\n")
@@ -171,12 +170,12 @@ def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _endless_line(path: Path, line: int, most: int) -> FormatError:
-    problem = f"This line has more than {most >> 20} MiB, which no line of a row has: the file is damaged, or no text."
+    problem = f"This line is longer than {most >> 20} MiB; the file is damaged or not text."
     return FormatError(problem, path=path, line=line)
 
 
 class _Handle:
-    """An open file that any thread may read at any place; closed when nobody has it any more."""
+    """An open file that threads can read at any position; closed when it is garbage-collected."""
 
     def __init__(self, number: int) -> None:
         self._number, self._turn = os.dup(number), Lock()
@@ -185,7 +184,7 @@ class _Handle:
     def read_into(self, view: memoryview, position: int) -> int:
         if hasattr(os, "preadv"):
             return os.preadv(self._number, [view], position)
-        with self._turn:  # Windows: one place for all
+        with self._turn:  # On Windows, threads share the file position.
             os.lseek(self._number, position, os.SEEK_SET)
             block = os.read(self._number, len(view))
             view[: len(block)] = block
@@ -193,18 +192,20 @@ class _Handle:
 
 
 def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
-    """The bytes of a file; gzip and zstd, told by their first bytes, are unpacked in `spool` or the system's folder.
+    """Open a file as bytes; gzip and zstd, recognized by their first bytes, are decompressed to a temporary file.
+
+    The temporary file is in the folder `spool`, or in that of the system.
 
     Raises:
         FileError: the file cannot be opened or read.
-        FormatError: compressed data is damaged or ends too early.
+        FormatError: compressed data are damaged or truncated.
     """
     path = Path(path)
     with _opened(path) as stream:
         blocks = _blocks(path, stream)
         if blocks is None:
             return _source(path, stream.fileno())
-        room = no_room(f"{path} cannot be unpacked", spool, _NO_ROOM)
+        room = no_room(f"{path} cannot be decompressed", spool, _NO_ROOM)
         with room, tempfile.TemporaryFile(prefix="toprank-", dir=spool) as unpacked:
             for block in _with_lines(path, blocks):
                 unpacked.write(block)
@@ -214,27 +215,27 @@ def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
 
 @contextmanager
 def no_room(what: str, spool: Path | None, only: Collection[int] | None = None) -> Iterator[None]:
-    """Turn the system's refusals to write a temporary file into a `FileError`.
+    """Convert errors in writing a temporary file to a `FileError`.
 
     Args:
-        what: the begin of the sentence.
-        spool: the folder of the file, beside a target; None: the system's.
-        only: the error numbers to turn. Default: all.
+        what: beginning of the message.
+        spool: folder of the file, next to a target; None for the temporary folder of the system.
+        only: error numbers to convert. Default: all.
     """
     try:
         yield
     except OSError as problem:
         if isinstance(problem, FileError) or (only is not None and problem.errno not in only):
             raise
-        where, remedy = "beside the target", ""
+        where, remedy = "in the folder of the target", ""
         if spool is None:
             where = f"in the folder for temporary files, {tempfile.gettempdir()}"
-            remedy = ", or name another folder in the variable TMPDIR"
-        raise FileError(f"{what} {where}: {problem.strerror or problem}. Make room there{remedy}.") from None
+            remedy = ", or set the variable TMPDIR to another folder"
+        raise FileError(f"{what} {where}: {problem.strerror or problem}. Free some space there{remedy}.") from None
 
 
 def head_of(path: PathLike, size: int = 1 << 16) -> bytes:
-    """Return the first bytes of a file, decompressed, to tell its format by; raises what `open_bytes` does."""
+    """Return the first decompressed bytes of a file, to detect its format; raises the errors of `open_bytes`."""
     path = Path(path)
     with _opened(path) as stream:
         head = b""
@@ -260,7 +261,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def _blocks(path: Path, stream: BufferedReader) -> Iterator[bytes] | None:
-    """The content of a compressed file or a pipe, piece by piece; None for a plain file."""
+    """Iterate over the content of a compressed file or a pipe; None for a plain file."""
     magic = stream.peek(4)[:4]
     if magic.startswith(_GZIP):
         return gunzip(path, stream)
@@ -278,17 +279,17 @@ def _source(path: Path, handle: int) -> ByteSource:
 def check_size(
     n_bytes: int, text_bytes: int, what: str, remedy: str, fault: Callable[[str], DataError] = DataError
 ) -> None:
-    """Refuse an array (`what`) out of proportion to its text: a single odd number in a file must not eat the memory.
+    """Raise an error if an array would be far larger than its text, so that one wrong number cannot exhaust memory.
 
-    `fault` makes the error from the sentence, such as one that names the place of the odd number.
+    `what` names the array in the message; `fault` makes the error, for example one with the position of the number.
     """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
         sizes = f"{n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text."
-        raise fault(join_parts(f"{what} would take {sizes}", remedy))
+        raise fault(join_parts(f"{what} would need {sizes}", remedy))
 
 
 def file_signature(path: PathLike) -> tuple[int, int, int] | None:
-    """Return what tells a file from the next one under its name; None if there is no file."""
+    """Return values that change when the file is replaced; None if there is no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -297,7 +298,7 @@ def file_signature(path: PathLike) -> tuple[int, int, int] | None:
 
 
 def is_float(text: str | bytes) -> bool:
-    """Return whether Python reads the text as a number."""
+    """Return whether Python's `float` accepts the text."""
     try:
         float(text)
     except ValueError:
@@ -306,7 +307,7 @@ def is_float(text: str | bytes) -> bool:
 
 
 def plain_name(path: PathLike) -> Path:
-    """The path without the suffix that says how it is compressed.
+    """Return the path without the suffix of its compression.
 
     >>> str(plain_name("train.txt.gz")), str(plain_name("train.txt"))
     ('train.txt', 'train.txt')
@@ -322,12 +323,12 @@ _SUFFIXES = {
 
 
 TABLES = ("parquet", "arrow", "csv")
-"""The formats whose columns have names."""
-_INSIDE = ("parquet", "arrow")  # which compress inside: a suffix behind theirs is none of ours
+"""Formats with named columns."""
+_INSIDE = ("parquet", "arrow")  # compressed internally, so a compression suffix is not supported
 
 
 def promised_format(path: PathLike) -> str | None:
-    """The format that a file's name promises, or None.
+    """Return the format of a file according to its name, or None.
 
     >>> promised_format("train.csv.gz"), promised_format("train.txt"), promised_format("train.parquet.gz")
     ('csv', 'letor', None)
@@ -338,12 +339,12 @@ def promised_format(path: PathLike) -> str | None:
 
 
 def listed_paths(paths: Any) -> list[Path]:
-    """Return one path or several as a list; refuse an empty one, and a file that is named twice."""
+    """Return one or several paths as a list; raise an error if it is empty or contains a file twice."""
     several = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
     if not all(isinstance(path, str | os.PathLike) for path in several):
-        raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {paths!r}.")
+        raise DataError(f"Give a path, such as 'train.txt', or a list of paths, not {paths!r}.")
     if not several:
-        raise DataError("There is no file to read: the list of paths is empty.")
+        raise DataError("The list of paths is empty; give at least one file.")
     listed = [Path(path) for path in several]
     seen: set[str] = set()
     for path in listed:
@@ -355,19 +356,19 @@ def listed_paths(paths: Any) -> list[Path]:
     return listed
 
 
-_NAME_BYTES = 100  # of the target's name in a temporary one: file systems allow about 255 in all
-_own = deque[Path](maxlen=1000)  # most of them finished, and so gone; older ones are
+_NAME_BYTES = 100  # bytes of the target's name in a temporary name; file systems allow about 255 in total
+_own = deque[Path](maxlen=1000)  # recent temporary paths; most of them are already renamed
 
 
 def temporary_sibling(target: Path, suffix: str) -> Path:
-    """Make a name in the target's folder, so that renaming is one step, which nobody else uses."""
+    """Return a unique temporary name in the folder of the target, so that renaming is atomic."""
     sibling = target.with_name(f".{_label(target)}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
     _own.append(sibling)
     return sibling
 
 
 def clear_own() -> None:
-    """Remove the files and folders that this process has not finished; called when it is about to end."""
+    """Remove incomplete files and folders of this process; called before it exits."""
     for sibling in list(_own):
         if sibling.is_dir():
             shutil.rmtree(sibling, ignore_errors=True)
@@ -377,12 +378,12 @@ def clear_own() -> None:
 
 
 def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
-    """Yield what dead processes of this machine left unfinished in a folder: of `target`, or of any target."""
-    if os.name != "posix":  # elsewhere there is no harmless way to ask for a process
+    """Yield incomplete files that dead processes of this machine left in a folder, for `target` or for any target."""
+    if os.name != "posix":  # elsewhere, checking for a process could affect it
         return
     label = r"\..+" if target is None else re.escape(f".{_label(target)}")
     pattern = re.compile(rf"{label}\.{_machine()}-(\d{{1,9}})-[0-9a-f]{{8}}{re.escape(suffix)}", re.DOTALL)
-    with suppress(OSError):  # without permission to list: writing says so, if that is not allowed either
+    with suppress(OSError):  # without permission to list, writing reports the error
         for name in os.listdir(folder):
             match = pattern.fullmatch(name) if name.endswith(suffix) else None
             if match is not None and not _runs(int(match[1])):
@@ -393,13 +394,13 @@ def _label(target: Path) -> str:
     name = os.fsencode(target.name)
     if len(name) <= _NAME_BYTES:
         return target.name
-    # Cut by bytes, not within a letter; the hash keeps names that begin alike apart.
+    # Truncate by bytes, not within a character; the hash distinguishes names with the same beginning.
     return name[:_NAME_BYTES].decode(errors="ignore") + hashlib.blake2b(name, digest_size=4).hexdigest()
 
 
 @cache
 def _machine() -> str:
-    """A hash that tells apart machines (and containers) that share a disk: process ids belong to one of them."""
+    """Return a hash of this machine or container, since process ids are ambiguous on a shared disk."""
     known = [platform.node()]
     with suppress(OSError):
         known.append(Path("/etc/machine-id").read_text())
@@ -409,7 +410,7 @@ def _machine() -> str:
 
 
 def _runs(process: int) -> bool:
-    with suppress(PermissionError):  # somebody else's
+    with suppress(PermissionError):  # a process of another user
         try:
             os.kill(process, 0)
         except ProcessLookupError:
@@ -423,14 +424,13 @@ _OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 
 @contextmanager
 def output(path: PathLike, *, compress: bool = True) -> Iterator[IO[bytes]]:
-    """Write a file all or nothing: to a temporary sibling that takes the name when everything is written.
+    """Write a file atomically: write a temporary file in the same folder, then rename it.
 
-    A link stays, and the file that it leads to is replaced. What is no plain file (a device, a pipe) is never replaced:
-    the bytes go into it as they come. With `compress` a name that ends in .gz or .zst is compressed. The same content
-    gives the same bytes.
+    For a symbolic link, its target is replaced. Devices and pipes are never replaced, but written directly. With
+    `compress`, files whose names end in .gz or .zst are compressed. The same content gives the same bytes.
 
     Raises:
-        FileError: the file cannot be written; what was there before stays.
+        FileError: the file cannot be written; an existing file stays unchanged.
     """
     with os_errors(path, "written"):
         file = _opened_plainly(path) or _replacing(Path(os.path.realpath(path)))
@@ -439,8 +439,9 @@ def output(path: PathLike, *, compress: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _opened_plainly(path: PathLike) -> IO[bytes] | None:
-    """Open a device, a pipe or our own output for writing in place; None for a plain file or a new one."""
-    if ours := _OURS.fullmatch(os.fspath(path)):  # behind a `>` or `>>` of the shell: its place in that file counts
+    """Open a device, a pipe or an output stream of this process for writing; None for a plain file or a new one."""
+    if ours := _OURS.fullmatch(os.fspath(path)):
+        # After `>` or `>>` of the shell, writing must continue at the position in that file.
         sys.stdout.flush()
         return os.fdopen(os.dup({"stdout": 1, "stderr": 2}.get(ours[1]) or int(ours[2])), "wb")
     try:
@@ -455,7 +456,7 @@ def _opened_plainly(path: PathLike) -> IO[bytes] | None:
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     for remains in abandoned(target.parent, _UNFINISHED):
-        with suppress(OSError):  # without permission to clear up: writing says so, if that is not allowed either
+        with suppress(OSError):  # without permission to clean up, writing reports the error
             remains.unlink()
     sibling = temporary_sibling(target, _UNFINISHED)
     try:
@@ -483,5 +484,5 @@ def _compressing(raw: IO[bytes], suffix: str) -> Iterator[Any]:
 
 
 def delimiter_of(path: Path) -> str:
-    """What separates the columns: a tab in .tsv files, else a comma."""
+    """Return the column separator: a tab for .tsv files, else a comma."""
     return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","

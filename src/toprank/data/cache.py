@@ -1,4 +1,4 @@
-"""The stored copy beside a file, which serves in its place as long as the file and the options stay the same."""
+"""Cache of a file: a stored copy next to it, used while file and options stay the same."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from toprank.errors import FileError, FormatError
 def cached(
     path: PathLike, options: dict[str, Any], read_function: Callable[..., RankingData], *, verify: bool = False
 ) -> RankingData:
-    """The data of a file, from the stored copy beside it where that is up to date.
+    """Return the data of a file, from the stored copy next to it if that is up to date.
 
-    The copy ``<file>.toprank-data`` serves when the file's name, size and time of change, those of its side files
-    (``.query``, ``.weight`` …) and judgments, the reader's options and toprank's version are those it was made with.
-    Otherwise the file is read and the copy written again.
-
-    The file is read by ``read_function(path, **options)``. To `verify` is to compare the copy's content with its
-    hashes, and the file's with the hash noted when it was read.
+    The copy ``<file>.toprank-data`` is used if name, size and modification time of the file, of its side files
+    (``.query``, ``.weight`` …) and of its judgments, the options of the reader and the version of toprank are
+    unchanged. Otherwise the file is read with ``read_function(path, **options)`` and the copy is rewritten. With
+    `verify`, the content of the copy is compared with its hashes, and the file with its hash at the time of reading.
     """
     copy = Path(f"{os.fspath(path)}{SUFFIX}")
     source = _source_of(path, options)
@@ -44,13 +42,13 @@ def cached(
         write_store(data, copy, source=source, source_hash=_hash_of(path))
     except FileError as problem:
         raise FileError(f"The cache {problem} Make the folder writable, or read without cache.") from problem
-    # Another process may have replaced our copy already, by that of other options.
+    # Another process may already have replaced the copy by one with other options.
     written = _current(copy, source)
     return data if written is None else written[0]
 
 
 def _current(copy: Path, source: dict[str, Any]) -> tuple[RankingData, dict[str, Any]] | None:
-    """Open the copy if it was made from this source; None for another one, or a damaged one."""
+    """Open the copy if it was made from this source; None if it was not, or if it is damaged."""
     if not copy.is_dir():
         return None
     try:
@@ -61,10 +59,10 @@ def _current(copy: Path, source: dict[str, Any]) -> tuple[RankingData, dict[str,
 
 
 def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
-    """Describe the source of a cache, in values that come back from JSON as they are."""
+    """Describe the source of a cache with values that JSON preserves."""
     from toprank import __version__
 
-    files = []  # by name: the copy lies beside the file, and both may move
+    files = []  # by name only, since file and copy may be moved together
     sides = [side for suffix in SIDES if (side := beside(Path(path), suffix))]
     judgments = [options["qrels"]] if options.get("qrels") else []
     for file in (path, *sides, *judgments):
@@ -76,13 +74,13 @@ def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hash_of(path: PathLike) -> str:
-    """Hash the file's bytes: size and time of change may stay the same."""
+    """Hash the content of a file, since it may change without a change of size and modification time."""
     with os_errors(path, "read"), open(path, "rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest()
 
 
 def _spelled(name: str, value: Any) -> str:
-    """Write an option as text that is the same for the same meaning; a file by its name."""
+    """Return a canonical text for an option; files are represented by their names."""
     if isinstance(value, os.PathLike) or name == "qrels":
         return repr(None if value is None else Path(value).name)
     if name == "like":

@@ -1,4 +1,4 @@
-"""The content of gzip and zstd files, piece by piece."""
+"""Decompression of gzip and zstd files in pieces."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import IO
 
 from toprank.errors import FormatError
 
-_BLOCK = 1 << 20  # bytes at a time, however many a piece of the file becomes
-_FIRST_STEP = 512  # bytes that a member of a gzip file is given first
+_BLOCK = 1 << 20  # maximum number of bytes per output block
+_FIRST_STEP = 512  # bytes of the first input to a member of a gzip file
 _ZEROS = re.compile(rb"\0*")
 
 
 def gunzip(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the content of all members of a gzip file; zero bytes between and behind them are padding.
+    """Yield the content of all members of a gzip file; zero bytes between and after them are padding.
 
-    A member is given a few bytes at first, then more and more: what it leaves over is copied, and a file of many small
-    members would be copied once for each of them. What it makes of them comes in blocks, however much that is.
+    The input to a member grows from a few bytes, because unused input is copied, which is slow for files with many
+    small members. The output is split into blocks of limited size.
     """
     member, step = None, _FIRST_STEP
     try:
@@ -41,9 +41,11 @@ def gunzip(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
                 if member.eof:
                     at, member = at - len(member.unused_data), None
     except zlib.error as problem:
-        raise FormatError(f"The gzip data is damaged ({problem}); get the file again.", path=path) from None
+        raise FormatError(
+            f"The gzip data is damaged ({problem}); download or copy the file again.", path=path
+        ) from None
     if member is not None:
-        raise FormatError("The gzip data ends too early: the file is cut off; get it again.", path=path)
+        raise FormatError("The gzip data ends too early: the file is truncated; download or copy it again.", path=path)
 
 
 def unzstd(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
@@ -55,4 +57,6 @@ def unzstd(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
             while block := unpacked.read(_BLOCK):
                 yield block
     except OSError as problem:
-        raise FormatError(f"The zstd data is damaged or cut off ({problem}); get the file again.", path=path) from None
+        raise FormatError(
+            f"The zstd data is damaged or truncated ({problem}); copy the file again.", path=path
+        ) from None

@@ -1,8 +1,8 @@
-"""Hashes: of whole arrays, of rows, of ids; and small samples of row hashes by which a model recognizes its data.
+"""Hashes of arrays, rows and ids, and samples of row hashes from which a model recognizes its training data.
 
-A row keeps its hash in any order, beside any other rows, sparse or dense, in single or double precision. The sample of
-a data set is its least hashes. That draws the same rows from any set that holds them, so that the samples of data, of a
-part of them, and of a larger set overlap.
+The hash of a row depends neither on the order of rows nor on other rows, storage (sparse or dense) or precision. The
+sample of a data set is its smallest hashes. This selects the same rows from every set that contains them, so the
+samples of a data set, of its subsets and of its supersets overlap.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 Hashes = npt.NDArray[np.uint64]
 ROWS, QUERIES = "rows", "known_queries"
-"""Where the `training_` of a ranker keeps its rows and queries, as they stand in a model file."""
-_SAMPLE_SIZE = 256  # hashes of a data set that are kept: 2 KB
-_QUERY_SAMPLE_SIZE = 128  # of queries, two of each: 2 KB
-_BLOCK_CELLS = 1 << 18  # hashed at a time: 2 MB an array stay in the cache, and within a tight limit of memory
+"""Keys of the sampled rows and queries in the `training_` of a ranker and in model files."""
+_SAMPLE_SIZE = 256  # row hashes per data set: 2 KB
+_QUERY_SAMPLE_SIZE = 128  # queries per data set, with two hashes each: 2 KB
+_BLOCK_CELLS = 1 << 18  # cells hashed per block: 2 MB per array, which fits into the cache
 
 
 def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
-    """A number for each row of features, in single precision; `coarse`: to three digits, so that near-copies agree.
+    """Return a hash of each feature row in single precision; `coarse` rounds to three digits, so near-copies agree.
 
-    A row's hash is Σ factor · bits over its columns (modulo 2⁶⁴), well mixed: zero adds nothing, so sparse rows are
-    hashed as dense ones.
+    The hash is Σ factor · bits over the columns (modulo 2⁶⁴), then mixed. Zeros add nothing, so sparse and dense rows
+    have the same hash.
     """
     n, width = X.shape
     factors = _factors(width)
@@ -53,7 +53,7 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
 
 
 def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
-    """A number for each id, a whole number or text."""
+    """Return a hash of each id, an integer or text."""
     if ids.dtype.kind != "U":
         return mixed(ids.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     width = max(1, ids.dtype.itemsize // 4)
@@ -62,14 +62,14 @@ def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
 
 
 def is_numbering(ids: npt.NDArray[Any]) -> bool:
-    """Return whether ids are 0 … n - 1 or 1 … n, in any order: numbers that any file may give to its own queries."""
+    """Return whether ids are 0 … n - 1 or 1 … n in any order, as in files that number their queries."""
     if ids.dtype.kind not in "iu":
         return False
     return ids.min() in (0, 1) and np.array_equal(np.sort(ids), np.arange(len(ids)) + ids.min())
 
 
 def mixed(words: Hashes) -> Hashes:
-    """Mix words in place, so that every bit depends on all bits of the word, also where the upper bits tell little."""
+    """Mix words in place, so that every bit depends on all bits of the word."""
     words ^= words >> np.uint64(32)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(31)
@@ -81,72 +81,72 @@ def _factors(width: int) -> Hashes:
 
 
 def _words(values: npt.NDArray[Any], coarse: bool) -> Hashes:
-    """The bits of numbers, one pattern for each number: of zero and of missing values, too."""
+    """Return the bits of numbers, with a single pattern for zero and for missing values."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     single = np.where(np.isnan(single), np.float32(np.nan), single) + np.float32(0)  # -0 + 0 is 0
     words = np.ascontiguousarray(single).view(np.uint32).astype(np.uint64)
     if coarse:
-        words = (words + np.uint64(1 << 12)) >> np.uint64(13)  # rounded to ten bits behind the first
+        words = (words + np.uint64(1 << 12)) >> np.uint64(13)  # round to ten fraction bits
     return words
 
 
 class KnownRowMatches(NamedTuple):
-    """Rows of other data that are known."""
+    """Counts of rows of other data that match known rows."""
 
     seen: int
-    """How many have the label that they had."""
+    """Number of known rows with the same label."""
     relabeled: int
-    """How many have another one."""
+    """Number of known rows with another label."""
     decidable: int
-    """Of how many rows the sample tells whether they are known."""
+    """Number of rows that can be compared with the sample."""
 
 
 class HashSample(NamedTuple):
-    """A sample of a set of hashes: the least of those that occur once, in order."""
+    """A sample of a set of hashes: the smallest hashes that occur only once, sorted."""
 
     least: Hashes
     whole: bool
-    """Whether those are all."""
+    """Whether the sample contains all hashes that occur once."""
 
     @classmethod
     def from_hashes(cls, hashes: Hashes, max_size: int = _SAMPLE_SIZE) -> tuple[Self, npt.NDArray[np.int64], int]:
-        """Draw a sample of at most this size; also return the places of its hashes, and how many occur once."""
+        """Draw a sample of at most `max_size`; also return its positions, and the number of hashes that occur once."""
         single, at = single_hashes(hashes)
         return cls(single[:max_size], len(single) <= max_size), at[:max_size], len(single)
 
     def comparable(self, hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
-        """Return the hashes, in order, that the sample would hold if they were of the same set, and their places."""
+        """Return the sorted hashes that would be in the sample if they were in its set, and their positions."""
         single, at = single_hashes(hashes)
         n = len(single) if self.whole or not len(self.least) else np.searchsorted(single, self.least[-1], side="right")
         return single[:n], at[:n]
 
     def places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        """Return the place of each hash in the sample, or -1."""
+        """Return the position of each hash in the sample, or -1."""
         if not len(self.least):
             return np.full(len(hashes), -1)
         place = np.minimum(np.searchsorted(self.least, hashes), len(self.least) - 1)
         return np.where(self.least[place] == hashes, place, -1)
 
     def plain(self) -> dict[str, Any]:
-        """For a model file."""
+        """Return a JSON-serializable form."""
         return {"least": as_text(self.least), "whole": self.whole}
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
-        """What `plain` wrote; TypeError, KeyError or ValueError if it is damaged."""
+        """Read the output of `plain`; raise TypeError, KeyError or ValueError if it is damaged."""
         return cls(from_text(plain["least"]), bool(plain["whole"]))
 
 
 @dataclass(frozen=True)
 class KnownRows:
-    """A sample of the rows of a data set, to recognize them: of those that no other row repeats."""
+    """A sample of the rows of a data set that occur only once, from which they can be recognized."""
 
     sample: HashSample
     labels: tuple[float, ...]
-    """The labels of the sampled rows."""
+    """Labels of the sampled rows."""
     repeated: float
-    """The share of the rows that others repeat: where it is large, a row that is known tells little."""
+    """Fraction of rows with duplicates; if it is large, a matching row is weak evidence."""
 
     @classmethod
     def from_hashes(cls, hashes: Hashes, labels: npt.NDArray[Any]) -> Self:
@@ -155,7 +155,7 @@ class KnownRows:
         return cls(sample, tuple(labels[at].astype(float).tolist()), 1 - n_single / max(len(hashes), 1))
 
     def matches(self, hashes: Hashes, labels: npt.NDArray[Any]) -> KnownRowMatches:
-        """Which of the rows are known; rows that repeat each other are no evidence."""
+        """Count the known rows; duplicate rows are ignored."""
         if not len(self.sample.least):
             return KnownRowMatches(0, 0, 0)
         single, at = self.sample.comparable(hashes)
@@ -164,7 +164,7 @@ class KnownRows:
         return KnownRowMatches(int(alike.sum()), int((~alike).sum()), len(single))
 
     def plain(self) -> dict[str, Any]:
-        """For a model file."""
+        """Return a JSON-serializable form."""
         sample = self.sample.plain()
         return {
             "least": sample["least"],
@@ -175,7 +175,7 @@ class KnownRows:
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
-        """What `plain` wrote. Of anything else, such as older files hold, nothing is known."""
+        """Read the output of `plain`; return an empty sample for any other value, as in older files."""
         try:
             sample = HashSample.from_plain(plain)
             labels = tuple(float(label) for label in plain["labels"])
@@ -187,11 +187,11 @@ class KnownRows:
 
 
 class KnownQueries(NamedTuple):
-    """A sample of the queries of a data set, to see whether they come back with other rows."""
+    """A sample of the queries of a data set, to detect whether they recur with other rows."""
 
     ids: HashSample
     rows: Hashes
-    """Of each of these queries, the least hash of its rows."""
+    """Smallest row hash of each sampled query."""
 
     @classmethod
     def from_data(cls, data: RankingData) -> Self:
@@ -201,26 +201,26 @@ class KnownQueries(NamedTuple):
         return cls(ids, some.queries.min(row_hashes(some.X)))
 
     def places(self, qids: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-        """For each query its place among those that are kept, or -1, and of how many that can be told."""
+        """Return the position of each query in the sample (or -1), and the number of comparable queries."""
         hashes = id_hashes(qids)
         n_comparable = len(hashes) if self.ids.whole else int((hashes <= self.ids.least[-1]).sum())
         return self.ids.places(hashes), n_comparable
 
     def n_unknown(self, known: RankingData, places: npt.NDArray[np.int64]) -> int:
-        """How many of these queries, all of them kept, surely hold a row that was not there: one with a lesser hash.
+        """Return the number of these sampled queries that certainly have a new row: one with a smaller hash.
 
-        A query that brings some or all of its rows again has none, so that those are never counted. Of queries that
-        bring others, as many are as their share in all rows.
+        Queries with some or all of their old rows are never counted. Queries with new rows are counted with a
+        probability equal to the fraction of new rows.
         """
         return int((known.queries.min(row_hashes(known.X)) < self.rows[places]).sum())
 
     def plain(self) -> dict[str, Any]:
-        """For a model file."""
+        """Return a JSON-serializable form."""
         return {"ids": as_text(self.ids.least), "rows": as_text(self.rows), "whole": self.ids.whole}
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self | None:
-        """What `plain` wrote; None of anything else, such as older files hold."""
+        """Read the output of `plain`; return None for any other value, as in older files."""
         try:
             ids, rows = HashSample(from_text(plain["ids"]), bool(plain["whole"])), from_text(plain["rows"])
         except (TypeError, KeyError, ValueError):
@@ -229,24 +229,24 @@ class KnownQueries(NamedTuple):
 
 
 def as_text(hashes: Hashes) -> str:
-    """Hashes for a model file."""
+    """Encode hashes as text."""
     return base64.b64encode(hashes.astype("<u8").tobytes()).decode("ascii")
 
 
 def from_text(text: Any) -> Hashes:
-    """What `as_text` wrote."""
+    """Decode the output of `as_text`."""
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8").astype(np.uint64)
 
 
 def single_hashes(hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """The hashes that occur once, in order, and where."""
+    """Return the sorted hashes that occur only once, and their positions."""
     distinct, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     once = counts == 1
     return distinct[once], first[once]
 
 
 def same_arrays(a: Array, b: Array) -> bool:
-    """Whether two arrays hold the same values: NaN equals NaN, floats also have the same precision."""
+    """Return whether two arrays have the same values (NaN equals NaN) and the same float precision."""
     if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
         return False
     if a.dtype.kind == "f":
@@ -255,9 +255,9 @@ def same_arrays(a: Array, b: Array) -> bool:
 
 
 class Digest:
-    """The hash of an array that comes in blocks of rows: BLAKE2b over its type, its whole shape and its values.
+    """Incremental BLAKE2b hash of the type, shape and values of an array that arrives in blocks of rows.
 
-    The type of strings is as wide as the longest one there is (at least 1).
+    The width of a string type is the length of the longest string, at least 1.
     """
 
     def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -265,19 +265,19 @@ class Digest:
         self._hash = hashlib.blake2b(f"{self._dtype.str} {shape};".encode(), digest_size=16)
 
     def update(self, block: Array) -> None:
-        """Go on with the next rows."""
+        """Add the next rows."""
         for rows in in_pieces(block):
             plain = np.ascontiguousarray(rows, dtype=self._dtype)
             if plain.size:
                 self._hash.update(plain.reshape(-1).view(np.uint8).data)
 
     def hexdigest(self) -> str:
-        """The hash of what came so far."""
+        """Return the hash of the rows so far."""
         return self._hash.hexdigest()
 
 
 def digest(array: Array) -> str:
-    """A BLAKE2b hash of an array's shape and values, whatever its memory layout, string width or integer size.
+    """Return a BLAKE2b hash of shape and values, independent of memory layout, string width and integer size.
 
     >>> digest(np.array(["a", "b"])) == digest(np.array(["a", "b", "long"])[:2])
     True
@@ -289,12 +289,12 @@ def digest(array: Array) -> str:
 
 
 def longest_text(array: Array) -> int:
-    """The length of the longest string, at least 1."""
+    """Return the length of the longest string, at least 1."""
     return max([1, *(int(np.char.str_len(piece).max(initial=1)) for piece in in_pieces(array))])
 
 
 def training_record(data: RankingData, *, rows: bool) -> dict[str, Any]:
-    """Return what a model keeps of its training data, to recognize their queries, judges and, if asked, rows later."""
+    """Return the record of training data from which a model recognizes queries, judges and, with `rows`, rows later."""
     judges = () if data.metadata is NO_METADATA else judges_of(data.metadata)
     return {
         QUERIES: KnownQueries.from_data(data).plain(),

@@ -1,4 +1,4 @@
-"""The files of a stored copy under construction: one for each array."""
+"""Array files of a stored copy that is being written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toprank.errors import FileError
 
 
 class ArrayFile:
-    """One `.npy` file; the header is written again with the final shape."""
+    """One `.npy` file, whose header is rewritten with the final shape."""
 
     def __init__(
         self,
@@ -33,24 +33,24 @@ class ArrayFile:
 
     @property
     def to_come(self) -> int:
-        """Bytes that are still to be written, as far as that is known."""
+        """Number of bytes still to be written; 0 if unknown."""
         return max(0, (self._length or 0) - self._rows) * self._row_bytes
 
     def append(self, block: Array) -> None:
         """Write further rows."""
         plain = np.ascontiguousarray(block, dtype=self._dtype)
-        if plain.size:  # as bytes: the buffer protocol knows no strings of four-byte letters
+        if plain.size:  # as bytes, since the buffer protocol does not support NumPy strings
             self._stream.write(plain.reshape(-1).view(np.uint8).data)
         self._rows += len(plain)
         if self._digest is not None:
             self._digest.update(plain)
 
     def close(self) -> dict[str, Any]:
-        """Complete the file, and return its description."""
+        """Complete the file and return its description."""
         if self._length not in (None, self._rows):
             raise FileError(
-                f"{self._rows} rows came for the {self._length} rows of {self._file.name}: the source changed while it "
-                "was read. Convert it again when nothing writes to it."
+                f"{self._file.name} got {self._rows} rows instead of {self._length}: the source changed while it was "
+                "read. Convert it again when no other program writes to it."
             )
         self._stream.seek(0)
         self._write_header()
@@ -65,7 +65,7 @@ class ArrayFile:
         self._file.unlink(missing_ok=True)
 
     def _write_header(self) -> None:
-        # NumPy leaves room for the length to grow, so every header of a file has the same size.
+        # NumPy pads headers so that the length can grow; all headers of a file have the same size.
         shape = (self._rows, *self._tail)
         described = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self._stream, described)
@@ -77,7 +77,7 @@ class ArrayFile:
 
 
 class TextFile:
-    """Strings of unknown length: each block waits in a side file at its own width, until the widest is known."""
+    """Strings of unknown maximum length; blocks are kept in a temporary file until the maximum is known."""
 
     to_come = 0  # unknown
 
@@ -87,7 +87,7 @@ class TextFile:
         self._stream = self._spool.open("w+b")
 
     def append(self, block: Array) -> None:
-        """Keep further strings."""
+        """Add further strings."""
         plain = np.ascontiguousarray(block)
         self._stream.write(plain.view(np.uint8).data)
         self._blocks.append((len(plain), plain.dtype.itemsize // 4))
@@ -100,7 +100,7 @@ class TextFile:
         widest = max((width for _, width in self._blocks), default=1)
         rows = sum(length for length, _ in self._blocks)
         what = f"The {self._file.stem.replace('_', ' ')}, padded to the longest one,"
-        check_size(4 * widest * rows, self._letters, what, "Shorten that one.")
+        check_size(4 * widest * rows, self._letters, what, "Shorten the longest one.")
         self._check_room(4 * widest * rows)
         final = ArrayFile(self._file, np.dtype(f"<U{widest}"), (), rows, np.dtype(f"U{self._longest}"))
         self._stream.seek(0)

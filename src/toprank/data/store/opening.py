@@ -1,8 +1,8 @@
-"""The stored copy: a folder of arrays that opens in milliseconds, whatever its size.
+"""Opening stored copies: folders of memory-mapped arrays.
 
-``train.toprank-data/`` holds one ``.npy`` file for each array of a `RankingData` and ``meta.json``: the format's
-version, the arrays' shapes, types and content hashes, the feature names, and, where the copy is the cache of a file,
-what that file was. Arrays are memory-mapped: pages come from disk when they are used, and data larger than memory work.
+``train.toprank-data/`` contains one ``.npy`` file for each array of a `RankingData`, and ``meta.json`` with the format
+version, the shapes, types and content hashes of the arrays, the feature names and, for a cache, a description of the
+cached file. Memory-mapped arrays are loaded on access, so data may be larger than memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from toprank.errors import DataError, FileError, FormatError
 
 _DENSE, _SPARSE = ("X",), ("X.data", "X.indices", "X.indptr")
 _REQUIRED = ("labels", "offsets", "qids")
-# What NumPy's reader of headers may meet in one that is damaged.
+# Exceptions of NumPy's header reader for damaged headers.
 _UNREADABLE = (
     ValueError, EOFError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError,
     tokenize.TokenError,
@@ -49,7 +49,7 @@ _UNREADABLE = (
 
 
 def is_store(path: PathLike) -> bool:
-    """Whether `path` is a folder that claims to be a stored copy, by its name or by its content."""
+    """Return whether `path` is a folder with the name or the content of a stored copy."""
     folder = Path(path)
     with os_errors(path, "read"):
         return folder.is_dir() and (folder.name.endswith(SUFFIX) or is_ours(folder))
@@ -58,11 +58,11 @@ def is_store(path: PathLike) -> bool:
 def open_store(path: PathLike, *, verify: bool = False) -> RankingData:
     """Open a stored copy without reading the arrays.
 
-    Sizes and types of all arrays are checked against each other, so that a truncated or foreign folder is refused.
+    Sizes and types of all arrays are validated, so truncated or foreign folders raise an error.
 
     Args:
         path: the folder.
-        verify: also read every array and compare its hash with the stored one.
+        verify: whether to read all arrays and compare their hashes with the stored ones. Default: False.
     """
     data, meta = open_described(path)
     if verify:
@@ -71,41 +71,45 @@ def open_store(path: PathLike, *, verify: bool = False) -> RankingData:
 
 
 def open_described(path: PathLike) -> tuple[RankingData, dict[str, Any]]:
-    """A stored copy and its description. Both are of one copy, even where another process replaces it meanwhile."""
+    """Open a stored copy and its description, consistently even if another process replaces the copy."""
     folder = Path(path)
     for patience in (0.001, 0.005, 0.02, None):
         try:
             meta = _read_meta(folder)
             arrays = {name: _open_array(folder, name, described) for name, described in meta["arrays"].items()}
-            if _read_meta(folder) == meta:  # every copy has an id of its own
+            if _read_meta(folder) == meta:  # each copy has a unique id
                 return _assembled(folder, meta, arrays), meta
         except (FormatError, FileError):
-            # Between two renames there is nothing under this name; what is wrong for good is still so a moment later.
+            # Between two renames the folder does not exist for a moment; permanent errors remain after a retry.
             if patience is None:
                 raise
         time.sleep(patience or 0)
-    raise FileError(f"{folder} is being replaced all the time by another process; try again later.")
+    raise FileError(f"{folder} is constantly being replaced by another process; try again later.")
 
 
 def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> None:
-    """Read every array and compare its hash with the one it was written with; the same for the descriptions."""
+    """Compare the hashes of all arrays and descriptions with those stored when they were written."""
     for name, array in data.arrays(source=True).items():
         if digest(array) != meta["arrays"][name].get("hash"):
-            raise FormatError(f"The content of '{name}' is not what was written: the hash differs.", path=path)
-    older = {"feature_names"} if "feature_names_hash" not in meta else set()  # the first copies had no hash of them
+            raise FormatError(
+                f"The content of '{name}' was changed: its hash differs. Write the copy again.", path=path
+            )
+    older = (
+        {"feature_names"} if "feature_names_hash" not in meta else set()
+    )  # The first format version has no hash of them.
     for name, subject in DESCRIPTIONS.items():
         written = name not in older and (name in meta or f"{name}_hash" in meta)
         if written and meta.get(f"{name}_hash") != hash_of_description(meta.get(name)):
-            raise FormatError(f"{subject} not what was written: the hash differs.", path=path)
+            raise FormatError(f"{subject} damaged: the hash differs. Write the copy again.", path=path)
 
 
 def damaged(folder: Path, how: str) -> FormatError:
-    """The error for a stored copy that is not what was written."""
+    """Return the error for a damaged stored copy."""
     return FormatError(f"The stored copy is damaged: {how}", path=folder)
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
-    """The description of a stored copy of a version that can be read."""
+    """Read the description of a stored copy; raise an error for unsupported versions."""
     try:
         with os_errors(folder, "opened"):
             if folder.exists() and not folder.is_dir():
@@ -121,7 +125,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             raise ValueError(meta["format"])
         version = int(meta["version"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise FormatError(f"This folder is not a stored copy: its {META} is not ours.", path=folder) from None
+        raise FormatError(f"This folder is not a stored copy: toprank did not write its {META}.", path=folder) from None
     if version > VERSION:
         raise FormatError(
             f"This copy was written by a newer toprank (format {version}; this one reads up to {VERSION}). "
@@ -134,28 +138,28 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 
 
 def _open_array(folder: Path, name: str, described: dict[str, Any]) -> Array:
-    """One memory-mapped array, as its description promises."""
+    """Open a memory-mapped array and compare it with its description."""
     if not kinds_of(name):
-        raise damaged(folder, f"it lists an array '{name}' that cannot exist.")
+        raise damaged(folder, f"it lists an unknown array '{name}'.")
     file = folder / f"{name}.npy"
     try:
         array = _mapped(file)
     except FileNotFoundError:
         raise damaged(folder, f"{file.name} is missing.") from None
     except _UNREADABLE as problem:
-        raise damaged(folder, f"{file.name} is cut off or not ours.") from problem
+        raise damaged(folder, f"{file.name} is truncated or not a valid array file.") from problem
     except OSError as problem:
         raise FileError(f"{file} cannot be opened: {problem.strerror or problem}.") from problem
     promised = (described.get("dtype"), described.get("shape"))
     if array.dtype.kind not in kinds_of(name) or (array.dtype.str, list(array.shape)) != promised:
-        raise damaged(folder, f"{file.name} holds {array.dtype} {array.shape}, not what {META} says.")
+        raise damaged(folder, f"{file.name} contains {array.dtype} {array.shape}, which differs from {META}.")
     if array.size and not array.flags.c_contiguous:
-        raise damaged(folder, f"{file.name} is not stored by rows.")
+        raise damaged(folder, f"{file.name} is not stored in row order.")
     return array
 
 
 def _mapped(file: Path) -> Array:
-    """A plain array over the map of a `.npy` file; as long as its header says, or refused."""
+    """Map a `.npy` file as a plain array; raise an error if its length differs from its header."""
     with file.open("rb") as stream:
         if np.lib.format.read_magic(stream) != (1, 0):
             raise ValueError("another version of the format")
@@ -163,13 +167,13 @@ def _mapped(file: Path) -> Array:
         start = stream.tell()
         if dtype.hasobject or os.fstat(stream.fileno()).st_size != start + dtype.itemsize * math.prod(shape):
             raise ValueError("another length than the header says")
-        if 0 in shape:  # which cannot be mapped
+        if 0 in shape:  # empty arrays cannot be mapped
             return np.empty(shape, dtype)
         return np.asarray(np.memmap(stream, dtype, "r", start, shape, "F" if by_columns else "C"))
 
 
 def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> RankingData:
-    """The data, once the arrays' lengths agree with each other."""
+    """Check that the lengths of the arrays agree, and build the data."""
     try:
         rows, width = (int(number) for number in meta["X_shape"])
         if not 0 <= width < 2**63:
@@ -191,10 +195,10 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
-        raise damaged(folder, "its arrays do not fit together.") from problem
+        raise damaged(folder, "its arrays do not match each other.") from problem
     if arrays["qids"].dtype.kind == "U":
         check_letters(folder, "qids", arrays["qids"])
-    if "document_ids" in arrays:  # there may be many: they are checked when they are used
+    if "document_ids" in arrays:  # there may be many, so they are validated on access
         arrays["document_ids"] = StoredText.from_array(folder, "document_ids", arrays["document_ids"])
     data = RankingData._from_validated(
         X=csr_over((arrays[name] for name in _SPARSE), (rows, width)) if sparse else arrays["X"],
@@ -212,13 +216,13 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
     if sparse:
         from toprank.data.store.sparse import StoredMatrix
 
-        # At the very end: from now on, taking the arrays of X reads and checks all indices.
+        # Last, because from now on accessing the arrays of X reads and validates all indices.
         object.__setattr__(data, "X", StoredMatrix.from_matrix(folder, data.X))
     return data
 
 
 def _metadata(folder: Path, names: Any, text: Any, arrays: dict[str, Array], queries: Queries) -> Metadata:
-    """The columns that are carried along; ValueError or KeyError where they do not fit the rest."""
+    """Return the metadata columns; raise ValueError or KeyError if they do not match the other arrays."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(names)
     roles = None if text is None else TextRoles.from_value(text)
@@ -240,7 +244,7 @@ def _metadata(folder: Path, names: Any, text: Any, arrays: dict[str, Array], que
 
 
 def _names(folder: Path, names: Any, width: int) -> tuple[str, ...] | None:
-    """The feature names of a description."""
+    """Return the feature names from a description."""
     if names is None:
         return None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -252,7 +256,7 @@ def _names(folder: Path, names: Any, width: int) -> tuple[str, ...] | None:
 
 
 def _encoding(folder: Path, meta: dict[str, Any], sparse: bool) -> Encoding | None:
-    """What the features are, of a description; a copy without categories and dates does not say it."""
+    """Return the encoding from a description, which has none without categories and dates."""
     if "columns" not in meta:
         return None
     try:
@@ -260,14 +264,14 @@ def _encoding(folder: Path, meta: dict[str, Any], sparse: bool) -> Encoding | No
     except DataError as problem:
         raise damaged(folder, f"{problem}.") from None
     if sparse or list(encoding.names) != meta.get("feature_names"):
-        raise damaged(folder, "its columns are not those of its features.")
+        raise damaged(folder, "the description of its columns does not match its features.")
     return encoding
 
 
 def _first_id(folder: Path, first_id: Any) -> int | None:
-    """The feature id of the first column, of a description; older copies do not say it."""
+    """Return the feature id of the first column from a description; None in older copies."""
     if first_id not in (None, 0, 1) or isinstance(first_id, bool | float):
-        raise damaged(folder, f"its first feature id is {first_id!r}.")
+        raise damaged(folder, f"its first feature id is {first_id!r}, but must be 0 or 1.")
     return first_id if first_id is None else int(first_id)
 
 
@@ -275,14 +279,14 @@ _LAST_LETTER = 0x10FFFF
 
 
 class StoredText(np.ndarray[Any, np.dtype[Any]]):
-    """An array of strings over the map of a stored copy."""
+    """Array of strings in a memory-mapped file, validated on access."""
 
     _folder: Path | None = None
     _name = ""
 
     @classmethod
     def from_array(cls, folder: Path, name: str, array: Array) -> Self:
-        """The same array, whose letters are still to be checked."""
+        """Wrap an array whose characters are not validated yet."""
         text = array.view(cls)
         text._folder, text._name = folder, name
         return text
@@ -296,7 +300,7 @@ class StoredText(np.ndarray[Any, np.dtype[Any]]):
         return super().__getitem__(key)
 
     def tolist(self) -> Any:
-        """The strings, as a list."""
+        """Return the strings as a list."""
         self._check()
         return super().tolist()
 
@@ -306,8 +310,8 @@ class StoredText(np.ndarray[Any, np.dtype[Any]]):
 
 
 def check_letters(folder: Path, name: str, array: Array) -> None:
-    """Refuse strings with something in them that is no letter of Unicode."""
+    """Raise an error for strings with invalid Unicode code points."""
     for piece in in_pieces(array):
         letters = np.ascontiguousarray(piece).view(np.uint32)
         if letters.size and letters.max() > _LAST_LETTER:
-            raise damaged(folder, f"{name}.npy holds what is no text. Make the copy again.")
+            raise damaged(folder, f"{name}.npy contains invalid text. Write the copy again.")

@@ -1,7 +1,7 @@
-"""Sparse features of a stored copy, looked at before they are used.
+"""Sparse features of a stored copy, with indices validated on access.
 
-Compiled loops follow the indices of a CSR matrix unchecked, so a damaged index would end the process. Opening a copy
-cannot read all indices, so they are checked when rows or arrays are taken.
+Compiled loops do not check the indices of a CSR matrix, so a damaged index could crash the process. Reading all indices
+when a copy is opened would be slow, so they are validated when rows or arrays are accessed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from toprank.data.store.opening import damaged
 
 
 class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
-    """A CSR matrix over the mapped arrays of a stored copy.
+    """CSR matrix over the memory-mapped arrays of a stored copy.
 
-    A range of rows (``X[first:last]``) is a plain matrix over views whose indices have been checked. Anything else
-    needs the arrays themselves, and the first time that they are asked for all indices are checked.
+    A slice of rows (``X[first:last]``) validates only its own indices. Any other access to the arrays validates all
+    indices, once.
     """
 
     _folder: Path | None = None
-    """The copy, until all indices are checked; None for matrices that SciPy computes from this one."""
+    """Folder of the copy until all indices are validated; None for matrices that SciPy derives from this one."""
 
     @classmethod
     def from_matrix(cls, folder: Path, plain: sparse.csr_matrix) -> StoredMatrix:
-        """The same matrix, whose indices are still to be checked."""
+        """Wrap a matrix whose indices are not validated yet."""
         matrix = cls(plain.shape, dtype=plain.dtype)
         matrix.data, matrix.indices, matrix.indptr = plain.data, plain.indices, plain.indptr
         matrix._folder = folder
@@ -47,7 +47,7 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
 
     @property
     def indptr(self) -> Array:
-        """Where the entries of each row begin."""
+        """Offset of the first entry of each row."""
         self._check_all()
         return self._indptr
 
@@ -74,9 +74,9 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
             self._folder = None
 
     def _check(self, folder: Path, first: int, last: int) -> None:
-        """Refuse rows whose entries lie outside of the arrays, or outside of the columns."""
+        """Raise an error for rows with entries outside of the arrays or columns."""
         for array in (self._indptr, self._indices, self.data):
             unshortened(array)
         wrong = leads_outside(self._indptr[first : last + 1], self._indices, self.shape[1])
         if wrong is not None:
-            raise damaged(folder, f"X.{wrong}.npy holds indices that lie outside of X. Make the copy again.")
+            raise damaged(folder, f"X.{wrong}.npy contains indices outside of X. Write the copy again.")

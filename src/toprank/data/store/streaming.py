@@ -1,4 +1,4 @@
-"""Stored copies that make one data set, block by block: the blocks are views of the mapped arrays."""
+"""Streaming of stored copies that are read as one data set; blocks are views of memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from toprank.data.store.opening import open_store
 from toprank.data.store.stream import Block, ColumnDescription, Started, sparse_block, started_sparse
 from toprank.errors import FormatError, Remedy
 
-_PART = 32 << 20  # bytes of rows at a time
+_PART = 32 << 20  # bytes per block of rows
 
 
 def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> RankingData:
-    """Stored copies as one data set: a single one mapped, several copied into memory."""
+    """Open stored copies as one data set: a single copy is memory-mapped, several are loaded into memory."""
     if len(paths) == 1:
         return open_store(paths[0], verify=verify)
     stream = StoreStream(paths, verify=verify)
@@ -49,10 +49,10 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
 
 
 class StoreStream:
-    """Stored copies with the same features and the same columns.
+    """Stream over stored copies with the same features and columns.
 
-    Where one of them is sparse, the whole is. Where rows of one were moved when it was read, the rows of the whole are
-    counted over all sources, one behind the other.
+    The result is sparse if one of the copies is. If rows of a copy were regrouped, source rows are numbered over the
+    concatenated sources.
     """
 
     def __init__(self, paths: Sequence[PathLike], *, verify: bool = False) -> None:
@@ -76,11 +76,11 @@ class StoreStream:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Numbers of rows and features."""
         return sum(copy.n_documents for copy in self._copies), self._copies[0].n_features
 
     def arrays(self) -> dict[str, Started]:
-        """What the blocks are made of."""
+        """Describe the arrays in the blocks."""
         n, width = self.shape
         kind = np.result_type(*(copy.X.dtype for copy in self._copies))
         arrays = {"X": Started(kind, (width,), n)}
@@ -99,7 +99,7 @@ class StoreStream:
         return arrays
 
     def blocks(self) -> Iterator[Block]:
-        """The rows, copy by copy."""
+        """Iterate over the rows, copy by copy."""
         row = entries = source_row = 0
         for copy in self._copies:
             step = max(1, _PART // _bytes_per_row(copy))
@@ -117,14 +117,14 @@ class StoreStream:
                 row += rows.stop - rows.start
                 yield block
             moved_to = -1 if copy.source_rows is None else int(copy.source_rows.max())
-            source_row += max(copy.n_documents, 1 + moved_to)  # the rows of its source, as far as it can tell
+            source_row += max(copy.n_documents, 1 + moved_to)  # at least this many rows in its source
 
     def _first_feature_id(self) -> int | None:
-        """The feature id of the first column, if any copy was made of LETOR text."""
+        """Return the feature id of the first column, if a copy was made from LETOR text."""
         return next((copy.first_feature_id for copy in self._copies if copy.first_feature_id is not None), None)
 
     def rest(self) -> Block:
-        """The queries, their ids and weights, and what is carried along."""
+        """Return the queries, their ids and weights, and the metadata."""
         return self._rest
 
     def _features(self, X: Any, entries: int, is_first: bool) -> Block:
@@ -137,7 +137,7 @@ class StoreStream:
         return sparse_block(X, entries, is_first)
 
     def _refuse_drift(self) -> None:
-        """Refuse copies whose features or columns are not those of the first."""
+        """Raise an error if the features or columns of a copy differ from the first copy."""
         first, name_of_first = self._copies[0], self._paths[0]
         for path, copy in zip(self._paths[1:], self._copies[1:], strict=True):
             if copy.n_features != first.n_features:
@@ -145,18 +145,20 @@ class StoreStream:
                 raise FormatError(f"{problem} Write all copies with the same features.", path=path)
             if None is not copy.first_feature_id != self._first_feature_id():
                 first_id = f"The first column is feature {copy.first_feature_id} of its text"
-                alike = "make all copies with the same first_feature_id= and n_features=."
+                alike = "write all copies with the same first_feature_id= and n_features=."
                 remedy = Remedy(alike, "convert the text of all of them in one command.")
                 raise FormatError(f"{first_id}, but not in {name_of_first};", path=path, remedy=remedy)
             if copy.feature_names != first.feature_names:
-                problem = f"The names of the features are not those in {name_of_first}; name all alike."
+                problem = (
+                    f"The feature names differ from those in {name_of_first}; write all copies with the same names."
+                )
                 raise FormatError(problem, path=path)
             if set(copy.metadata) != set(first.metadata):
                 odd = sorted(set(copy.metadata) ^ set(first.metadata))[0]
                 problem = f"The column '{odd}' is metadata in only one of this copy and {name_of_first}."
                 raise FormatError(f"{problem} Give it to all copies, or to none.", path=path)
             if copy.text != first.text:
-                problem = f"The columns of the words of queries and documents are not those in {name_of_first}."
+                problem = f"The text columns differ from those in {name_of_first}."
                 raise FormatError(f"{problem} Write all copies with the same text.", path=path)
             for name in (*PER_DOCUMENT, "query_weights"):
                 here, there = (getattr(opened, name) is not None for opened in (copy, first))
@@ -167,7 +169,7 @@ class StoreStream:
                     raise FormatError(f"{problem} Give them to all copies, or to none.", path=path)
 
     def _joined(self) -> Block:
-        """The queries of all copies; those that meet at the border of two copies become one."""
+        """Return the queries of all copies; a query that continues in the next copy is joined."""
         ids = [copy.qids for copy in self._copies]
         if len({part_ids.dtype.kind for part_ids in ids}) > 1:
             ids = [part_ids.astype(str) for part_ids in ids]
@@ -177,8 +179,8 @@ class StoreStream:
         if again is not None:
             before = self._path_of(int(np.argmax(stretches == stretches[again])))
             raise FormatError(
-                f"Query {stretches[again]} is in {before} already, and its rows are not neighbors. Order the copies "
-                "so that its rows meet, or leave it out of one.",
+                f"Query {stretches[again]} already occurs in {before}, and its rows are not contiguous. Reorder the "
+                "copies so that its rows are contiguous, or remove it from one copy.",
                 path=self._path_of(again),
             )
         arrays = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": stretches[starts]}
@@ -195,13 +197,13 @@ class StoreStream:
         if wrong.any():
             place = 1 + int(np.argmax(wrong))
             raise FormatError(
-                f"Query {stretches[place]} goes on here with another weight; give it one weight in all copies.",
+                f"Query {stretches[place]} continues here with another weight; give it the same weight in all copies.",
                 path=self._path_of(place),
             )
         return weights[starts]
 
     def _path_of(self, stretch: int) -> Path:
-        """The copy in which a query lies, given by its number over all copies."""
+        """Return the path of the copy that contains a query, given by its number over all copies."""
         ends = np.cumsum([copy.n_queries for copy in self._copies])
         return self._paths[int(np.searchsorted(ends, stretch, side="right"))]
 

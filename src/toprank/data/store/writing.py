@@ -1,13 +1,13 @@
-"""Writing a stored copy, whole or block by block: data larger than memory pass through, and never rest there.
+"""Writing stored copies, at once or in blocks, so that data may be larger than memory.
 
-The arrays grow in files under a hidden name beside the target that ends in ``.tmp`` (see `toprank.data.bytesource`).
-Their hashes are computed on the way, the headers get their final shape at the end, ``meta.json`` comes last, and then
-the folder takes its name: what is found under that name is always a whole copy, and a failure or an interrupt leaves
-nothing behind. An older copy steps aside to a name that ends in ``.old.tmp``. What a process that was killed leaves
-behind is cleared away by the next one that writes the same copy.
+The arrays are written to a hidden folder next to the target whose name ends in ``.tmp`` (see
+`toprank.data.bytesource`). Hashes are computed while writing, headers get their final shape, ``meta.json`` is written
+last, and then the folder is renamed. Therefore the target is always a complete copy, and a failure or an interrupt
+leaves no files behind. An existing copy is renamed to a name that ends in ``.old.tmp`` and removed. Files left by a
+killed process are removed by the next process that writes the same copy.
 
-The system is not made to bring the arrays to the disk before that: it took a fifth of the time of converting a table.
-After a power failure just behind a conversion, open the copy once with ``verify=True``.
+The arrays are not synced to disk before the rename, because that took a fifth of the time of a conversion. After a
+power failure right after a conversion, open the copy once with ``verify=True``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from toprank.errors import DataError, FileError
 
 SUFFIX = ".toprank-data"
 FORMAT, VERSION = "toprank-data", 5
-"""The latter is always written. Formats 1 to 4 knew less (columns that are carried, then features that are described, a
-teacher's scores, text), and are read as 5 is."""
+"""Newest format version, which is always written. Versions 1 to 4 lack some columns and are read like version 5."""
 
 
 META = "meta.json"
@@ -49,21 +48,21 @@ KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source
 
 
 KINDS |= {"qids": "iU", "document_ids": "U"}
-"""The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
+"""Names of possible arrays and their allowed NumPy type kinds."""
 DESCRIPTIONS = {
     "feature_names": "The feature names are",
     "carried": "The names of metadata columns are",
-    "text": "Which columns hold text is",
-    "columns": "What the features are is",
+    "text": "The names of text columns are",
+    "columns": "The descriptions of features are",
     "roles": "The roles of columns are",
 }
-"""What `meta.json` says beside the arrays, each with a hash; and how a sentence about it begins."""
+"""Entries of `meta.json` that have a hash, with the beginning of an error message about each."""
 _FILES = {META, *(f"{name}.npy" for name in KINDS)}
 _CARRIED = re.compile(r"carried\.[0-9]+")
 
 
 def kinds_of(name: str) -> str:
-    """Return the kinds of number that an array of this name may hold; empty if there is no such array."""
+    """Return the allowed NumPy type kinds of an array; empty for unknown names."""
     return "ifUMu" if _CARRIED.fullmatch(name) else KINDS.get(name, "")
 
 
@@ -71,7 +70,7 @@ UNFINISHED, _ASIDE = ".tmp", ".old.tmp"
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether the folder's description says that it is a stored copy."""
+    """Return whether the description in the folder is that of a stored copy."""
     try:
         meta = json.loads((folder / META).read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
@@ -80,14 +79,14 @@ def is_ours(folder: Path) -> bool:
 
 
 def hash_of_description(description: Any) -> str:
-    """A hash of an entry of `DESCRIPTIONS`."""
+    """Return the hash of an entry of `DESCRIPTIONS`."""
     return hashlib.blake2b(json.dumps(description).encode(), digest_size=16).hexdigest()
 
 
 def _described(content: ColumnDescription | RankingData | None) -> dict[str, Any]:
-    """The entries of `DESCRIPTIONS`; those of which there is nothing to say are left out, but for the names.
+    """Return the non-empty entries of `DESCRIPTIONS` with their hashes, and the hash of the feature names.
 
-    Their hash is written also where there are none: copies without it are the first ones, whose names are not verified.
+    The latter is always written, because copies without it have the first format version, which is not verified.
     """
     if content is None:
         return {"feature_names": None}
@@ -102,16 +101,16 @@ def _described(content: ColumnDescription | RankingData | None) -> dict[str, Any
 
 
 def target_of(path: PathLike) -> Path:
-    """Return the folder that `path` leads to; its name must have the suffix."""
+    """Resolve the folder of `path`; raise an error if its name lacks the suffix."""
     target = Path(os.path.realpath(path))
     if target.name.endswith(SUFFIX):
         return target
-    called = f"{path} is" if Path(path).name == target.name else f"{path} leads to {target}, which is"
-    raise DataError(f"A stored copy is a folder with the suffix {SUFFIX}; {called} not called so.")
+    called = f"{path}" if Path(path).name == target.name else f"{path} is a link to {target}, which"
+    raise DataError(f"{called} lacks the suffix {SUFFIX} of a stored copy; choose a name with this suffix.")
 
 
 def refuse_what_is_no_copy(path: PathLike, target: Path) -> None:
-    """Refuse a target that exists already, unless it is a stored copy without foreign files."""
+    """Raise an error if the target exists and is not a stored copy, or contains other files."""
     try:
         os.stat(target)
     except FileNotFoundError:
@@ -126,14 +125,14 @@ def _refuse_strangers(folder: Path) -> None:
     strangers = sorted(file for file in files if not _CARRIED.fullmatch(file.removesuffix(".npy")))
     if strangers:
         raise FileError(
-            f"{folder} is not replaced: beside the stored copy it holds {strangers[0]}. Move that elsewhere, or choose "
-            "another name."
+            f"{folder} is not replaced, because it also contains {strangers[0]}. Move this file, or choose another "
+            "name."
         )
 
 
 def clear_remains(target: Path) -> None:
-    """Remove what killed processes left of this copy, and bring back an older copy that was put aside."""
-    with suppress(OSError):  # without permission to clear up: writing says so, if that is not allowed either
+    """Remove files that killed processes left of this copy, and restore an older copy that was renamed."""
+    with suppress(OSError):  # without permission to clean up, writing reports the error
         for aside in abandoned(target.parent, _ASIDE, target):
             if target.exists():
                 shutil.rmtree(aside, ignore_errors=True)
@@ -144,13 +143,13 @@ def clear_remains(target: Path) -> None:
 
 
 def put_in_place(temporary: Path, target: Path, refuse_strangers: Callable[[Path], None] = _refuse_strangers) -> None:
-    """Rename; a folder that is there already goes aside, and comes back if the new one cannot take its place.
+    """Rename the temporary folder to the target; restore an existing target if that fails.
 
-    `refuse_strangers` refuses to replace a folder that holds what is not ours.
+    `refuse_strangers` raises an error if the existing folder contains files of others.
     """
     aside = temporary_sibling(target, _ASIDE)
     try:
-        while True:  # more than twice only when another process writes the same copy at the same moment
+        while True:  # more than two rounds only if another process writes the same copy concurrently
             try:
                 os.rename(temporary, target)
                 break
@@ -159,17 +158,17 @@ def put_in_place(temporary: Path, target: Path, refuse_strangers: Callable[[Path
                     raise
             shutil.rmtree(aside, ignore_errors=True)
             with suppress(FileNotFoundError):
-                refuse_strangers(target)  # put there since we began
+                refuse_strangers(target)  # created since this process started writing
                 os.rename(target, aside)
     except BaseException:
-        with suppress(OSError):  # nothing was put aside, or another writer's copy took the name meanwhile
+        with suppress(OSError):  # no older copy, or another process has written one
             os.rename(aside, target)
         raise
     finally:
         if target.exists():
             try:
                 shutil.rmtree(aside, ignore_errors=True)
-            except BaseException:  # an interrupt: the new copy is in place, so half of an old one serves nobody
+            except BaseException:  # interrupted; the new copy is in place, so the rest of the old one is useless
                 shutil.rmtree(aside, ignore_errors=True)
                 raise
 
@@ -179,9 +178,9 @@ def write_store(
 ) -> None:
     """Write `data` as a stored copy, a folder whose name ends in ``.toprank-data``.
 
-    The copy is built under another name beside `path` and renamed when it is complete. An older copy steps aside
-    first, so what is found under `path` is always a whole copy; processes that have the older one open keep it. Only a
-    stored copy is ever replaced, never another folder or a file. A cache also says what it was made from.
+    The copy is written under a temporary name next to `path` and renamed when it is complete, so `path` is always a
+    complete copy; processes that have opened an older copy can still use it. Only stored copies are replaced, never
+    other folders or files. `source` and `source_hash` describe the cached file, if the copy is a cache.
     """
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
@@ -189,7 +188,10 @@ def write_store(
 
 
 class StoreWriter:
-    """A stored copy under construction: start arrays, append blocks of rows, finish; or leave, and nothing is left."""
+    """Context manager that writes a stored copy: start arrays, append blocks of rows, finish.
+
+    If the block is left without `finish`, all files are removed.
+    """
 
     def __init__(self, path: PathLike) -> None:
         self.path, self._target = path, target_of(path)
@@ -208,17 +210,17 @@ class StoreWriter:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         for file in self._files.values():
-            with suppress(OSError):  # what was not flushed is not wanted any more
+            with suppress(OSError):  # unflushed data are no longer needed
                 file.abandon()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(
         self, name: str, dtype: np.dtype[Any] | None, tail: tuple[int, ...] = (), length: int | None = None
     ) -> None:
-        """Start an array, whose rows have the shape `tail`, or start it anew.
+        """Start or restart an array whose rows have the shape `tail`.
 
-        The type is None for text whose longest string is not known yet. Where the number of rows is known, the hash is
-        computed on the way, not at the end.
+        The type is None for text whose longest string is still unknown. If the number of rows is given, the hash is
+        computed while writing instead of at the end.
         """
         file = self.folder / f"{name}.npy"
         with os_errors(self.path, "written"):
@@ -231,12 +233,12 @@ class StoreWriter:
             self._files[name] = ArrayFile(file, dtype, tail, length)
 
     def append(self, name: str, block: Array) -> None:
-        """The next rows of an array."""
+        """Write the next rows of an array."""
         with os_errors(self.path, "written"):
             self._files[name].append(block)
 
     def put(self, name: str, array: Array) -> None:
-        """A whole array."""
+        """Write a complete array."""
         with os_errors(self.path, "written"):
             self._check_room(array.nbytes)
             hashed = np.dtype(f"U{longest_text(array)}") if array.dtype.kind == "U" else array.dtype
@@ -246,7 +248,7 @@ class StoreWriter:
                 file.append(piece)
 
     def put_all(self, arrays: Mapping[str, Array]) -> None:
-        """Several whole arrays, refused before any is written if there is no room for all of them."""
+        """Write several complete arrays; raise an error before writing if disk space is insufficient."""
         with os_errors(self.path, "written"):
             self._check_room(sum(array.nbytes for array in arrays.values()))
         for name, array in arrays.items():
@@ -260,9 +262,9 @@ class StoreWriter:
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
     ) -> None:
-        """Complete the copy, of an X of this shape, and give it its name.
+        """Complete the copy, with X of this shape, and rename it to its final name.
 
-        `content` says what the columns are; None: they are plain numbers without names.
+        `content` describes the columns; None means numbers without names.
         """
         with os_errors(self.path, "written"):
             meta = {
@@ -281,11 +283,11 @@ class StoreWriter:
             put_in_place(self.folder, self._target)
 
     def _check_room(self, more: int) -> None:
-        """Refuse at once what the disk cannot hold, not after minutes of writing."""
+        """Raise an error immediately, not after minutes of writing, if disk space is insufficient."""
         needed = more + sum(file.to_come for file in self._files.values())
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise FileError(
-                f"{self.path} cannot be written: it takes {needed / 1e6:,.1f} MB more, and {free / 1e6:,.1f} MB are "
-                "free there. Make room, or write to another disk."
+                f"{self.path} cannot be written: it needs another {needed / 1e6:,.1f} MB, but only {free / 1e6:,.1f} "
+                "MB are free. Free some space, or write to another disk."
             )
