@@ -1,8 +1,7 @@
-"""From files to files of any format; into a stored copy in bounded memory, whatever the size of the files.
+"""Conversion between file formats; conversion to a stored copy needs bounded memory, whatever the size of the files.
 
-A stream (`toprank.data.letor.streaming`, `toprank.data.tables.reading`, `toprank.data.store.streaming`) passes over
-its files twice: a survey that counts, then blocks of rows. While one block is written and hashed on a thread of its
-own, the next one is read.
+A stream (`toprank.data.letor.streaming`, `toprank.data.tables.reading`, `toprank.data.store.streaming`) reads its files
+twice: first to count rows and queries, then in blocks. One thread writes and hashes a block while the next one is read.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ def convert(
     threads: int | None = None,
     **options: Any,
 ) -> RankingData:
-    r"""Convert files to another format; to a stored copy also where they are larger than memory.
+    r"""Convert files to another format; the source of a stored copy may be larger than memory.
 
-    Into a stored copy LETOR text (plain, .gz, .zst), Parquet (files or folders of them), Arrow IPC, CSV and stored
-    copies pass through block by block: memory holds some ten megabytes of rows at a time, for each query its id
-    and size, and the columns that are carried along. The copy is the one that ``write(read(source), target)`` makes,
-    byte for byte but for its random id. Queries that are split between files are joined where they meet; a query that
-    comes back later is refused, by file and place. All files of a table must have the same columns of the same types.
-    Compressed text is unpacked beside the target while the conversion runs. Nothing may write to the source meanwhile.
-    Into any other format data are held in memory on their way.
+    For a stored copy, LETOR text (plain, .gz, .zst), Parquet (files or folders), Arrow IPC, CSV and stored copies are
+    converted in blocks: memory contains some ten megabytes of rows, the id and size of each query, and the metadata.
+    Except for its random id, the copy has the same bytes as that of ``write(read(source), target)``. A query may
+    continue in the next file; queries whose rows are not contiguous raise an error with file and position. All files of
+    a table must have the same columns and types. Compressed text is decompressed next to the target during the
+    conversion. The source must not change during the conversion. For all other formats, data are loaded into memory.
 
     Args:
         source: a file, a folder of Parquet files, a stored copy, or a list of them.
-        target: where to; the suffix tells the format, ``.toprank-data`` a stored copy. Of folders only a stored copy is
-            replaced. It appears when it is whole: a failure or an interrupt leaves nothing behind, and an older one in
-            place.
-        format: letor, parquet, arrow, csv, qrels, run or store: what the source is. Default: told by content and name.
-        to: the format of the target, where its suffix does not tell.
-        scores: for a TREC run as target, a file with one score for each document.
-        verify: compare the content of stored copies with the hashes they were written with, before anything else.
-        threads: how many threads to use. Default: all cores. The result is the same for any number.
-        **options: for the reader of the format, as in `toprank.read`. With ``regroup=True`` scattered rows of a query
-            are brought together; into a stored copy this reads all data into memory. Default: what passes block by
-            block, and text, is refused where rows are scattered; tables that are held in memory are grouped.
+        target: path of the output; its suffix determines the format, ``.toprank-data`` for a stored copy. Existing
+            folders are replaced only if they are stored copies. The output is written atomically: after a failure or an
+            interrupt, an older file stays in place.
+        format: format of the source: letor, parquet, arrow, csv, qrels, run or store. Default: detected from content
+            and name.
+        to: format of the target, if its suffix does not determine it.
+        scores: file with one score for each document, if the target is a TREC run.
+        verify: whether to compare stored copies with their hashes first. Default: False.
+        threads: number of threads. Default: all cores. The result does not depend on it.
+        **options: options of the reader, as in `toprank.read`. ``regroup=True`` groups scattered rows of a query, which
+            loads all data into memory for a stored copy. By default, scattered rows raise an error for text and for
+            conversion in blocks, and are grouped for other tables.
 
     Returns:
-        The data: a copy opened, its arrays mapped and not read; what was read otherwise.
+            The data; for a stored copy, opened from the target with memory-mapped arrays.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -68,7 +67,7 @@ def convert(
     """
     kind = to or format_to_write(target)
     if (scores is None) == (kind == "run"):
-        raise DataError(f"{target}: a TREC run needs scores, and only that does; give scores=, a file of them.")
+        raise DataError(f"{target}: scores= is needed for a TREC run, and only for a TREC run; give a file of scores.")
     if kind == "store":
         if not checked_regroup(options.get("regroup"), default=False):
             options.pop("regroup", None)
@@ -98,7 +97,7 @@ def _stored(
                 stream = _stream(kind, files, writer, verify, threads, options)
                 _write_stream(stream, writer)
                 shape, content = stream.shape, stream.description
-        writer.finish(shape, content)  # once the content of pipes, which waited in the same folder, is gone
+        writer.finish(shape, content)  # after temporary copies of pipes in the same folder are removed
     return open_store(target)
 
 
@@ -118,15 +117,15 @@ def _stream(
 
 
 def _write_stream(stream: Stream, writer: StoreWriter) -> None:
-    """Write the arrays that a stream brings."""
-    while not _write_blocks(stream, writer):  # once more where the survey proved wrong
+    """Write the arrays of a stream."""
+    while not _write_blocks(stream, writer):  # repeat if the survey was wrong
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
 
 
 def _write_blocks(stream: Stream, writer: StoreWriter) -> bool:
-    """Write the blocks of a stream; False where the stream asks to start again."""
+    """Write the blocks of a stream; return False if the stream requests a restart."""
     for name, started in stream.arrays().items():
         writer.start(name, *started)
 

@@ -1,6 +1,6 @@
-"""One door for all files: the format is told by content and name, and the right reader or writer does the work.
+"""`read` and `write` for all file formats, which are detected from content and name.
 
-A stored copy beside a file serves in its place as long as the file and the reader's options stay the same.
+A stored copy next to a file is used as a cache while the file and the options stay the same.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ def read(
     threads: int | None = None,
     **options: Any,
 ) -> RankingData:
-    """Read ranking data, whatever the format.
+    """Read ranking data from files of any supported format.
 
     LETOR / SVMrank text (plain, .gz, .zst), Parquet (a file or a folder of them), Arrow IPC / Feather, CSV, TREC qrels
     and runs, and stored copies. Several files or folders of one format are read as one data set.
 
     Args:
         paths: a file, a folder, or a list of them.
-        format: letor, parquet, arrow, csv, qrels, run or store. Default: told by content and name.
-        cache: keep a stored copy of the file beside it, ``<file>.toprank-data``, and open that instead the next time,
-            as long as file and options stay the same.
-        verify: compare the content of a stored copy (or of the cache) with the hashes it was written with.
-        threads: how many threads to use. Default: all cores.
-        **options: for the reader of the format: see `toprank.data.letor.reading.read_letor`,
-            `toprank.data.tables.reading.read_table`; a run takes ``qrels=``, a file of judgments for its labels.
+        format: letor, parquet, arrow, csv, qrels, run or store. Default: detected from content and name.
+        cache: whether to write a stored copy next to the file, ``<file>.toprank-data``, and to open it the next time if
+            file and options are unchanged. Default: False.
+        verify: whether to compare a stored copy (or the cache) with its hashes. Default: False.
+        threads: number of threads. Default: all cores.
+        **options: options of the reader, see `toprank.data.letor.reading.read_letor` and
+            `toprank.data.tables.reading.read_table`; a run accepts ``qrels=``, a file of judgments for its labels.
 
     Raises:
         FileError: a file cannot be read.
-        FormatError: a file's content is not what its format promises.
-        UnknownNameError: there is no such format or option.
+        FormatError: the content of a file does not match its format.
+        UnknownNameError: the format or an option is unknown.
     """
     files = listed_paths(paths)
     if any(_is_pipe(file) for file in files):
@@ -85,7 +85,7 @@ def read(
     if cache:
         return _read_cached(files, kind, options, verify)
     if verify:
-        problem = "{verify} checks the hashes of a stored copy; read one, or ask for {cache}."
+        problem = "{verify} needs a stored copy, which has hashes; read one, or use {cache}."
         raise DataError(remedy=Remedy(problem, verify=True, cache=True))
     return reader(files if len(files) > 1 else files[0], **options)
 
@@ -100,10 +100,10 @@ def with_metadata(kind: str, columns: Iterable[str], options: Mapping[str, Any])
 def in_agreement(
     parts: Sequence[RankingData], again: Callable[[int, dict[str, int]], RankingData]
 ) -> list[RankingData]:
-    """Make a column the same feature in all parts of a collection.
+    """Give all parts of a collection the same columns.
 
-    LETOR text does not say where its feature ids begin and end: an id that does not occur in one file may in another.
-    Parts whose columns differ are read once more by `again`, which takes a part's number and options.
+    LETOR text does not specify the range of its feature ids: an id that is missing from one file may occur in another.
+    Parts with different columns are read again by `again`, which gets the number of the part and its options.
     """
     known = [part.first_feature_id for part in parts if part.first_feature_id is not None]
     if not known:
@@ -122,18 +122,18 @@ def _is_pipe(path: PathLike) -> bool:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return False  # the reader says what is wrong
+        return False  # the reader reports the error
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
 @contextmanager
 def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[PathLike]]:
-    """Yield the files, with a temporary copy (in `spool`) of each pipe: its bytes come once, but are read twice."""
+    """Yield the files, replacing each pipe by a temporary copy in `spool` that can be read twice."""
     with ExitStack() as stack:
         plain: list[PathLike] = []
         for file in listed_paths(paths):
             if _is_pipe(file):
-                with no_room(f"What comes from {file} cannot be kept", spool):
+                with no_room(f"The content of {file} cannot be stored", spool):
                     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="toprank-", dir=spool))
                 plain.append(_copied(file, Path(folder, "pipe"), spool))
             else:
@@ -142,8 +142,8 @@ def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[Pat
 
 
 def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
-    """Copy what comes from a pipe to a file; an error says whether reading or writing failed."""
-    kept = no_room(f"What comes from {pipe} cannot be kept", spool)
+    """Copy a pipe to a file; errors distinguish failures of reading and writing."""
+    kept = no_room(f"The content of {pipe} cannot be stored", spool)
     with os_errors(pipe, "read"), open(pipe, "rb") as stream, kept, target.open("wb") as copy:
         while True:
             with os_errors(pipe, "read"):
@@ -154,7 +154,7 @@ def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
 
 
 def common_format(files: Sequence[PathLike], format: str | None = None) -> str:
-    """Return the format of files that are read as one: `format` if given, else the one that all of them have."""
+    """Return the common format of files: `format` if given, else the detected one."""
     if format is not None:
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
@@ -162,13 +162,13 @@ def common_format(files: Sequence[PathLike], format: str | None = None) -> str:
     kinds = [format_of(file) for file in files]
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:
-            raise DataError(f"{files[0]} is {kinds[0]} and {file} is {kind}; files that are read as one must be alike.")
+            raise DataError(f"{files[0]} is {kinds[0]}, but {file} is {kind}; give files of the same format.")
     return kinds[0]
 
 
 def _read_cached(files: Sequence[PathLike], kind: str, options: dict[str, Any], verify: bool) -> RankingData:
     if len(files) > 1 or os.path.isdir(files[0]):
-        raise DataError("cache=True keeps a copy beside one file; read files one by one, or write a stored copy.")
+        raise DataError("cache=True works for a single file only; read files one by one, or write a stored copy.")
 
     def read_as(path: PathLike, *, format: str, **rest: Any) -> RankingData:
         return reader_of(format)(path, **rest)
@@ -177,7 +177,7 @@ def _read_cached(files: Sequence[PathLike], kind: str, options: dict[str, Any], 
 
 
 def reader_of(kind: str) -> Callable[..., RankingData]:
-    """The function that reads a format; its keywords are the options."""
+    """Return the reader of a format; its keywords are the options."""
     if kind == "letor":
         from toprank.data.letor.reading import read_letor
 
@@ -191,7 +191,7 @@ def reader_of(kind: str) -> Callable[..., RankingData]:
 
 
 def _keywords_of_reader(kind: str) -> tuple[str, ...]:
-    """The options for reading a format."""
+    """Return the options of the reader of a format."""
     if kind == "letor":
         from toprank.data.letor.reading import LetorKeywords
 
@@ -200,23 +200,23 @@ def _keywords_of_reader(kind: str) -> tuple[str, ...]:
 
 
 def _check_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse options that are not among those that are known."""
+    """Raise an error for unknown options."""
     for name in options:
         if name not in known:
             raise UnknownNameError(kind, name, known or ("(there are none)",))
 
 
 def check_reading(kind: str, options: Iterable[str]) -> None:
-    """Refuse options for reading that a format does not have."""
+    """Raise an error for options that the reader of a format does not have."""
     try:
         _check_options(f"option for reading {kind}", options, _keywords_of_reader(kind))
     except UnknownNameError as problem:
         if problem.name == "text":
-            remedy = Remedy(f"Columns of words are those of a table (Parquet, Arrow, CSV), but these data are {kind}.")
+            remedy = Remedy(f"Text columns exist only in tables (Parquet, Arrow, CSV), but these data are {kind}.")
             raise UnknownNameError(problem.kind, problem.name, problem.known, command=remedy) from None
         names_column = problem.name in (*ROLES, "features", "metadata")
-        what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
-        leave = f"{{{problem.name}}} {what}, but these data are of the format {kind}; leave it out."
+        what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is for other formats"
+        leave = f"{{{problem.name}}} {what}, but these data have the format {kind}; leave it out."
         command = Remedy(leave, **{problem.name: ...})
         raise UnknownNameError(problem.kind, problem.name, problem.known, command=command) from None
 
@@ -235,18 +235,18 @@ def _read_run(paths: Paths, *, qrels: PathLike | None = None) -> RankingData:
 
 
 def is_readable_folder(path: PathLike) -> bool:
-    """Whether a folder is data by itself: a stored copy, or a folder of Parquet files."""
+    """Return whether a folder is a stored copy or contains Parquet files."""
     folder = Path(path)
     with os_errors(folder, "read"):
         return is_store(folder) or any(entry.suffix.lower() in (".parquet", ".pq") for entry in folder.iterdir())
 
 
 def format_of(path: PathLike) -> str:
-    """The format of a file or folder, by content first and by name where that does not tell.
+    """Detect the format of a file or folder from its content or, if that is not conclusive, from its name.
 
     Raises:
         FileError: the path cannot be read, or is a folder without data.
-        FormatError: neither content nor name tells.
+        FormatError: neither content nor name determines the format.
     """
     file = Path(path)
     with os_errors(file, "read"):
@@ -255,8 +255,8 @@ def format_of(path: PathLike) -> str:
         if is_readable_folder(file):
             return "store" if is_store(file) else "parquet"
         raise FileError(
-            f"{file} is a folder, but neither a stored copy nor one of Parquet files;",
-            remedy=Remedy("for LETOR folds use folds().", "folders with LETOR folds are for toprank cv."),
+            f"{file} is a folder, but neither a stored copy nor a folder of Parquet files;",
+            remedy=Remedy("for LETOR folds use folds().", "for folders with LETOR folds use toprank cv."),
         )
     from toprank.data.letor.reading import looks_like_letor
 
@@ -266,13 +266,13 @@ def format_of(path: PathLike) -> str:
     by_magic = {b"PAR1": "parquet", b"ARROW1": "arrow"}
     magic = next((kind for start, kind in by_magic.items() if head.startswith(start)), None)
     promised = promised_format(file)
-    named = None if promised == "letor" else promised  # .txt may hold anything
+    named = None if promised == "letor" else promised  # .txt may have any content
     content = "letor" if looks_like_letor(head) else _trec_format(head)
     format = magic or named or content or promised
     if format is None:
         instruction = f"give {{format}} as one of {', '.join(FORMATS)}."
         remedy = Remedy(instruction, "name it .txt, .csv … or use toprank convert {format}.", format=...)
-        raise FormatError("Neither the content nor the name tells the format;", path=file, remedy=remedy)
+        raise FormatError("Neither content nor name determines the format;", path=file, remedy=remedy)
     return format
 
 
@@ -293,31 +293,31 @@ def _trec_format(head: bytes) -> str | None:
 
 
 def write(data: RankingData, path: PathLike, *, format: str | None = None, **options: Any) -> None:
-    """Write ranking data; the file appears whole or not at all.
+    """Write ranking data atomically.
 
     Args:
         data: the data.
-        path: where to. The suffix tells the format: .txt, .letor, .svm, .dat (LETOR text), .parquet, .arrow, .feather,
-            .csv, .tsv, .qrels, .toprank-data (a stored copy); text may be compressed by .gz or .zst behind it.
-        format: letor, parquet, arrow, csv, qrels or store, where the suffix does not tell.
-        **options: for the writer of the format: see `toprank.data.letor.writing.write_letor`.
+        path: output path, whose suffix determines the format: .txt, .letor, .svm, .dat (LETOR text), .parquet, .arrow,
+            .feather, .csv, .tsv, .qrels, .toprank-data (a stored copy). A further .gz or .zst compresses text.
+        format: letor, parquet, arrow, csv, qrels or store, if the suffix does not determine it.
+        **options: options of the writer, see `toprank.data.letor.writing.write_letor`.
     """
     check_data("write", data)
     kind = format or format_to_write(path)
     if kind == "run":
-        raise DataError("A run needs scores: toprank.write_run(data, scores, path).")
+        raise DataError("write cannot write a run, which needs scores; use toprank.write_run(data, scores, path).")
     if kind not in FORMATS:
         raise UnknownNameError("format", kind, [name for name in FORMATS if name != "run"])
     if kind == "letor" and data.encoding is not None:
         raise DataError(
-            "LETOR text holds numbers alone, but these data have categories or dates; write Parquet instead."
+            "LETOR text supports only numbers, but these data have categories or dates; write Parquet instead."
         )
     _check_options(f"option for writing {kind}", options, ("first_feature_id", "missing") if kind == "letor" else ())
     _writer(kind)(data, path, **options)
 
 
 def format_to_write(path: PathLike) -> str:
-    """Return the format that a new file or folder gets by its name, or by the name of what a link leads to."""
+    """Return the output format according to the name of a path or, for a link, of its target."""
     check_name(path)
     if any(os.fspath(name).rstrip("/").endswith(SUFFIX) for name in (path, os.path.realpath(path))):
         return "store"
@@ -337,7 +337,7 @@ def _writer(kind: str) -> Callable[..., None]:
 
         return write_qrels
     if kind == "store":
-        return lambda data, path: write_store(data, path)  # what a cache notes of its source is not the caller's to say
+        return lambda data, path: write_store(data, path)  # without the arguments that describe the source of a cache
     from toprank.data.tables.writing import write_table
 
     return partial(write_table, format=kind)

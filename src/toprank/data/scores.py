@@ -1,4 +1,4 @@
-"""Scores in files: one number a line, in the order of the data, or a NumPy file."""
+"""Score files: one number per line, in the order of the data, or a NumPy file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from toprank.data.bytesource import ByteSource, PathLike, open_bytes, output
 from toprank.errors import DataError, FormatError, Remedy
 
 _AT_A_TIME = 1 << 16
-_PIECE = 1 << 20  # bytes of text at a time
-_SHORT = 1 << 12  # bytes of a line that is quoted, or told from a run's
+_PIECE = 1 << 20  # bytes of text per block
+_SHORT = 1 << 12  # bytes of a line inspected for messages
 
 
 def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
-    """Scores from text with one number a line, or from a NumPy ``.npy`` file; plain, .gz or .zst.
+    """Read scores from text with one number per line, or from a NumPy ``.npy`` file; plain, .gz or .zst.
 
     Args:
         path: the file.
-        n: how many there must be, one for each document.
+        n: expected number of scores, one for each document. Default: any number.
 
     Raises:
-        FormatError: something is not a finite number (with its line), or the count is wrong.
+        FormatError: a line is not a finite number, or the number of scores is wrong.
     """
     source = open_bytes(path)
     is_numpy = source.bytes(0, 6) == b"\x93NUMPY"
@@ -43,7 +43,7 @@ def _from_text(source: ByteSource) -> FloatArray:
     for first, last in source.pieces(_PIECE):
         text = source.bytes(first, last)
         lines = text.rstrip().splitlines()
-        if lines and blank:  # only the last lines may be blank
+        if lines and blank:  # blank lines are allowed only at the end
             raise _fault(source.path, b"", number - blank)
         parts.append(_numbers(source.path, lines, number))
         ends = text.count(b"\n") + (not text.endswith(b"\n"))
@@ -56,12 +56,12 @@ def _from_text(source: ByteSource) -> FloatArray:
 
 
 def _numbers(path: Path, lines: list[bytes], first: int) -> FloatArray:
-    """The numbers of lines, the first of which has this number."""
+    """Parse the numbers in lines; `first` is the line number of the first."""
     try:
         scores = np.array(list(map(float, lines)), np.float64)
     except ValueError:
         scores = None
-    # float() takes 1_000 for a number; nobody else does.
+    # Reject 1_000, which float() accepts.
     if scores is not None and not any(b"_" in line for line in lines) and np.isfinite(scores).all():
         return scores
     for number, line in enumerate(lines, first):
@@ -75,12 +75,12 @@ def _numbers(path: Path, lines: list[bytes], first: int) -> FloatArray:
 
 
 def _fault(path: Path, line: bytes, number: int) -> FormatError:
-    """The error about a line that is not one finite number."""
+    """Return the error for a line that is not a finite number."""
     shown = line[:40].decode("utf-8", "replace").strip()
     dots = "…" if len(line) > 40 else ""
     words = line[:_SHORT].split()
     run = len(words) == 6 and words[1].upper() == b"Q0"
-    of_run = Remedy("A TREC run is read by tr.read_run.", "A TREC run is judged with its {qrels}.", qrels=...)
+    of_run = Remedy("Use tr.read_run for a TREC run.", "Evaluate a TREC run with {qrels}.", qrels=...)
     problem = f"Expected one finite number, not '{shown}{dots}'."
     return FormatError(problem, path=path, line=number, remedy=of_run if run else "")
 
@@ -88,10 +88,10 @@ def _fault(path: Path, line: bytes, number: int) -> FormatError:
 def _from_numpy(source: ByteSource) -> FloatArray:
     path = source.path
     try:
-        # Not by its name: a pipe gives its bytes once.
+        # Load from memory, since the bytes of a pipe can be read only once.
         array = np.load(io.BytesIO(source.text.data), allow_pickle=False)
     except (ValueError, EOFError, OSError, SyntaxError, MemoryError):
-        raise FormatError("The NumPy file is damaged, or holds objects instead of numbers.", path=path) from None
+        raise FormatError("The NumPy file is damaged, or contains objects instead of numbers.", path=path) from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise FormatError(f"Expected a list of numbers, not {array.dtype} of shape {array.shape}.", path=path)
     scores: FloatArray = array.astype(np.float64)
@@ -103,13 +103,13 @@ def _from_numpy(source: ByteSource) -> FloatArray:
 
 
 def write_scores(scores: npt.ArrayLike, path: PathLike) -> None:
-    """Write scores, one a line, with the fewest digits that read back exactly; ``.npy`` makes a NumPy file."""
+    """Write scores, one per line, with the fewest digits that read back exactly; names in ``.npy`` get a NumPy file."""
     array = np.asarray(scores)
     if array.ndim != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise DataError("Scores must be a list of finite numbers, one for each document.")
     with output(path) as stream:
         if Path(path).suffix == ".npy":
-            packed = io.BytesIO()  # NumPy asks a file for the place it is at, and a pipe has none
+            packed = io.BytesIO()  # NumPy needs a seekable file, unlike a pipe
             np.save(packed, array, allow_pickle=False)
             stream.write(packed.getbuffer())
             return

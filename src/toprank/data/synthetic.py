@@ -1,11 +1,11 @@
-"""Data whose truth is known: P(grade | x) for every document, so that regret can be measured and not only guessed.
+"""Synthetic data with known P(grade | x) for every document, so that regret can be computed exactly.
 
-A document's score is a known function of its features, s(x). Its grade follows the ordinal model
+The score of a document is a known function of its features, s(x). Its grade follows the ordinal model
 
     P(y >= k | x) = 1 / (1 + exp(-(s(x) - t_k) / noise)),      t_1 <= t_2 <= ... <= t_{K-1},
 
-with thresholds t_k such that grade k is held by a share ∝ exp(-skew k) of the documents. Given the features, grades
-are independent. Only probabilities and scores live here; what they are worth under a metric is the metric's business.
+with thresholds t_k such that a fraction ∝ exp(-skew k) of the documents has grade k. Given the features, grades are
+independent.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ Words = npt.NDArray[np.uint64]
 
 
 def mixed_words(words: Words) -> Words:
-    """A bijection of words: every bit of a result depends on every bit of its word (the finish of splitmix64)."""
+    """Mix words bijectively, so that every output bit depends on every input bit (finalizer of splitmix64)."""
     x = words.astype(np.uint64)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-# Thresholds are fitted on at most so many documents: the share of a grade is then known to √(1/4 / 100,000) = 0.0016.
+# Maximum number of documents to fit thresholds; the standard error of a grade's fraction is then √(1/4 / 100,000) =
+# 0.0016.
 _THRESHOLD_DOCUMENTS = 100_000
-_TYPICAL = 20_000  # documents that a truth of its own seed is fitted on, whatever data are then drawn
+_TYPICAL = 20_000  # documents to fit the true model with `truth_seed`, independent of the sampled data
 
 
 def synthetic(
@@ -53,23 +54,24 @@ def synthetic(
     seed: int = 0,
     truth_seed: int | None = None,
 ) -> SyntheticData:
-    """Draw queries, features and grades from a known truth.
+    """Sample queries, features and grades from a known model.
 
     Args:
         n_queries: number of queries.
-        n_documents: documents in each query, or the smallest and the largest number, drawn evenly between.
+        n_documents: number of documents per query, or (minimum, maximum) of a uniform distribution.
         n_features: number of features, all standard normal.
         n_grades: number of grades, 0 … n_grades - 1.
         truth: s(x) is ``"linear"``, w·x, or ``"nonlinear"``, Σ w_c (sin 2x_c + x_c x_{c+1}), standardized.
-        skew: how rare high grades are: a share ∝ exp(-skew k) of the documents has grade k. 0: all equally common.
-        noise: temperature of the grades around s(x), whose own spread is 1; 0 makes them a function of x.
-        n_irrelevant: how many of the features have no effect.
-        query_effect: spread of a shift common to all documents of a query. It is visible as a feature, constant
+        skew: rarity of high grades: a fraction ∝ exp(-skew k) of the documents has grade k. 0 makes all grades equally
+            frequent.
+        noise: temperature of the grades around s(x), which has standard deviation 1; 0 makes grades a function of x.
+        n_irrelevant: number of features without effect.
+        query_effect: standard deviation of a shift common to all documents of a query. It is also a feature, constant
             within the query, so that P(grade | x) stays known.
         dtype: float32 or float64.
-        seed: decides everything.
-        truth_seed: decides s(x) and the thresholds alone, so that data of any seed and size have one truth: draw
-            training and test data with the same. None: `seed` decides them with all else, and others have other truths.
+        seed: random seed.
+        truth_seed: random seed of s(x) and the thresholds. Use the same value to sample training and test data from the
+            same model with different seeds. None: the model also depends on `seed`.
 
     >>> data = synthetic(n_queries=3, n_documents=4, n_features=2)
     >>> data
@@ -83,7 +85,7 @@ def synthetic(
     effective = n_features - n_irrelevant - shared
     if n_irrelevant < 0 or effective < 1:
         kinds = f"{n_irrelevant} irrelevant" + (" and one for the query effect" if shared else "")
-        raise DataError(f"Of {n_features} features, {kinds}, none is left to decide the grades; ask for more.")
+        raise DataError(f"Of {n_features} features, {kinds}, none is left to decide the grades; increase n_features.")
     if n_queries < 1 or n_grades < 2 or not (skew >= 0 and noise >= 0 and query_effect >= 0):
         raise DataError("n_queries must be at least 1, n_grades at least 2, skew, noise and query_effect at least 0.")
     rng = np.random.default_rng(seed)
@@ -104,12 +106,12 @@ def synthetic(
 def _draw_queries(n_queries: int, n_documents: int | tuple[int, int], rng: np.random.Generator) -> Queries:
     smallest, largest = (n_documents, n_documents) if isinstance(n_documents, int) else n_documents
     if not 1 <= smallest <= largest:
-        raise DataError(f"n_documents must be a number or (smallest, largest), at least 1, not {n_documents}.")
+        raise DataError(f"n_documents must be a number or (minimum, maximum), at least 1, not {n_documents}.")
     return Queries.from_sizes(rng.integers(smallest, largest, n_queries, endpoint=True))
 
 
 def _true_scores(X: Array, typical: Array, weights: FloatArray, truth: str, query_effect: float) -> FloatArray:
-    """The known function s(x), of spread 1 among typical documents, and what a query has in common."""
+    """Return s(x), with standard deviation 1 over typical documents, plus the query effect."""
     x, usual = (matrix[:, : len(weights)].astype(np.float64) for matrix in (X, typical))
     if truth == "linear":
         scores: FloatArray = x @ (weights / np.linalg.norm(weights))
@@ -120,56 +122,56 @@ def _true_scores(X: Array, typical: Array, weights: FloatArray, truth: str, quer
 
 
 def _ordinal(scores: FloatArray, among: FloatArray, n_grades: int, skew: float, noise: float) -> FloatArray:
-    """P(grade | x) of the ordinal model, thresholds fitted by bisection to the wanted shares of typical documents."""
+    """Return P(grade | x) of the ordinal model, with thresholds fitted by bisection to the requested fractions."""
     shares = np.exp(-skew * np.arange(n_grades))
     wanted = 1 - np.cumsum(shares / shares.sum())[:-1]  # P(y >= k) for k = 1 … K-1
     some = among[:: -(-len(among) // _THRESHOLD_DOCUMENTS)]
-    spread = np.abs(some).max() + 50 * noise + 1  # there tanh(25) is 1 in float64, so every share lies between
+    spread = np.abs(some).max() + 50 * noise + 1  # tanh(25) is 1 in float64, so the bounds enclose every fraction
     low, high = np.full(n_grades - 1, -spread), np.full(n_grades - 1, spread)
     for _ in range(60):
         middle = (low + high) / 2
         too_many = np.array([_at_least(some, t, noise).mean() for t in middle]) > wanted
         low, high = np.where(too_many, middle, low), np.where(too_many, high, middle)
-    # Bisection ends within rounding of the truth; sorting keeps equal thresholds from crossing.
+    # Bisection is exact up to rounding; sorting prevents equal thresholds from crossing.
     above = np.column_stack([_at_least(scores, t, noise) for t in np.sort(high)])
     ones, zeros = np.ones((len(scores), 1)), np.zeros((len(scores), 1))
     return np.hstack([ones, above]) - np.hstack([above, zeros])
 
 
 def _at_least(scores: FloatArray, threshold: float, noise: float) -> FloatArray:
-    """P(y >= k | s): a logistic step of width `noise`."""
+    """Return P(y >= k | s), a logistic function of width `noise`."""
     if noise == 0:
         return (scores > threshold).astype(np.float64)
     return np.asarray(0.5 * (1 + np.tanh((scores - threshold) / (2 * noise))))
 
 
 class SyntheticData(RankingData):
-    """`RankingData` that knows P(grade | x); parts of it (`select`, folds, splits) know it too.
+    """`RankingData` with known P(grade | x), which subsets (`select`, folds, splits) preserve.
 
     Attributes:
-        probabilities: one row for each document, one column for each grade 0, 1 …; rows add up to 1.
+        probabilities: array with one row for each document and one column for each grade 0, 1 …; rows add up to 1.
     """
 
     probabilities: FloatArray
 
     def __init__(self, X: Any, y: npt.ArrayLike, *, probabilities: npt.ArrayLike, **rest: Any) -> None:
         if rest.get("regroup"):
-            raise DataError("regroup is not offered here: the probabilities would no longer fit the documents.")
+            raise DataError("SyntheticData does not support regroup=True, which would not reorder the probabilities.")
         super().__init__(X, y, **(rest | {"regroup": False}))
         object.__setattr__(self, "probabilities", _checked(probabilities, self.n_documents))
 
     @classmethod
     def from_probabilities(cls, X: Any, probabilities: npt.ArrayLike, queries: Queries, seed: int = 0) -> SyntheticData:
-        """Data with given P(grade | x) (documents × grades); the labels are drawn from it, as `seed` decides."""
+        """Build data from P(grade | x) (documents × grades); labels are sampled from it with `seed`."""
         checked = _checked(probabilities, queries.n_documents)
         return cls(X, _draw(checked, seed), probabilities=checked, queries=queries)
 
     def resample(self, seed: int) -> SyntheticData:
-        """The same documents with labels drawn anew."""
+        """Return the same documents with newly sampled labels."""
         return self._with(labels=_draw(self.probabilities, seed))
 
     def expected_gain(self, gains: npt.ArrayLike | None = None) -> FloatArray:
-        """The DCG-optimal scores E[G(y) | x] = Σ_k G(k) P(y = k | x).
+        """Return the DCG-optimal scores E[G(y) | x] = Σ_k G(k) P(y = k | x).
 
         Args:
             gains: G for each grade. Default: 2^k - 1.
@@ -186,27 +188,28 @@ class SyntheticData(RankingData):
         *,
         threads: int | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """The NDCG@k-optimal scores E[G(y_j) / IDCG@k(y) | X], by drawing label vectors, and their standard errors.
+        """Return Monte Carlo estimates of the NDCG@k-optimal scores E[G(y_j) / IDCG@k(y) | X] and their standard
+        errors.
 
-        They can order differently from `expected_gain`: a sure small gain beats a rare large one where the large
-        one, when it comes, also raises what the list is divided by. A list without gain contributes 0.
+        Their order can differ from that of `expected_gain`: a certain small gain can beat a rare large one, because the
+        large gain also increases the ideal DCG. Lists without gain contribute 0.
 
         Args:
             gains: G for each grade, not negative. Default: 2^k - 1.
-            discounts: F for each rank, the gain at rank j counts G / F(j). Default: log2(1 + j).
-            k: cut-off of the ideal DCG; None: the whole list.
-            samples: label vectors drawn for each query.
-            seed: decides the draws; the result is the same on any number of threads.
-            threads: how many threads to use. Default: all cores.
+            discounts: F for each rank; the gain at rank j counts G / F(j). Default: log2(1 + j).
+            k: cutoff of the ideal DCG. None uses the whole list.
+            samples: number of sampled label vectors per query.
+            seed: random seed; the result does not depend on the number of threads.
+            threads: number of threads. Default: all cores.
 
         Returns:
             Scores and standard errors, one of each for every document.
         """
         if samples < 2:
-            raise DataError(f"At least 2 samples are needed to know the sampling error, not {samples}.")
+            raise DataError(f"samples must be at least 2 to estimate standard errors, not {samples}.")
         table = self._gains(gains)
         if table.min() < 0:
-            raise DataError("NDCG needs gains that are not negative.")
+            raise DataError("gains must not be negative for NDCG.")
         depth = _cumulative_discounts(discounts, k, int(self.queries.sizes.max()))
         total, squares = np.zeros(self.n_documents), np.zeros(self.n_documents)
         cumulative = np.cumsum(self.probabilities, axis=1)
@@ -229,7 +232,7 @@ class SyntheticData(RankingData):
         return table
 
     def _with(self, **changes: Any) -> SyntheticData:
-        """A copy with some fields changed, unchecked."""
+        """Return a copy with some fields changed, without checks."""
         copy = object.__new__(SyntheticData)
         probabilities = changes.pop("probabilities", self.probabilities)
         copy._set(**(self._values() | changes))
@@ -243,11 +246,11 @@ class SyntheticData(RankingData):
 
 
 def _checked(probabilities: npt.ArrayLike, n: int) -> FloatArray:
-    """Probabilities as a read-only matrix whose rows are distributions."""
+    """Validate probabilities; return a read-only matrix whose rows are distributions."""
     table = np.array(probabilities, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != n or table.shape[1] < 1:
         raise DataError(f"probabilities must have one row for each of {n} documents, and one column for each grade.")
-    wrong = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) < 1e-9))  # a sum of rounded numbers
+    wrong = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) < 1e-9))  # tolerance for rounding
     if wrong.any():
         row = int(np.argmax(wrong))
         raise DataError(f"The probabilities of row {row} are not a distribution: {table[row].tolist()}.")
@@ -256,14 +259,14 @@ def _checked(probabilities: npt.ArrayLike, n: int) -> FloatArray:
 
 
 def _draw(probabilities: FloatArray, seed: int) -> FloatArray:
-    """One grade for each document."""
+    """Sample one grade for each document."""
     u = np.random.default_rng([seed, 1]).random((len(probabilities), 1))
     steps = np.cumsum(probabilities, axis=1)[:, :-1]
     return np.asarray((u >= steps).sum(axis=1), dtype=np.float64)
 
 
 def _cumulative_discounts(discounts: npt.ArrayLike | None, k: int | None, longest: int) -> FloatArray:
-    """Σ_{j <= r} 1/F(j) for r = 0 … min(k, longest)."""
+    """Return Σ_{j <= r} 1/F(j) for r = 0 … min(k, longest)."""
     if k is not None and k < 1:
         raise DataError(f"k must be at least 1, not {k}.")
     depth = longest if k is None else min(k, longest)

@@ -1,4 +1,4 @@
-"""Data frames in and out: pandas, polars and Arrow tables become ranking data and back."""
+"""Conversion between pandas, polars and Arrow tables and ranking data."""
 
 from toprank.data.frames.conversion import from_frame, to_frame
 

@@ -1,4 +1,4 @@
-"""Frames of pandas and polars as Arrow tables, and back."""
+"""Conversion of pandas and polars frames to Arrow tables and back."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from toprank.errors import DataError, UnknownNameError
 
 
 def is_mixed(frame: Any) -> bool:
-    """Return whether this is a frame with a column that holds something else than numbers."""
+    """Return whether this is a frame with a non-numeric column."""
     if not hasattr(frame, "columns") and not hasattr(frame, "schema"):
         return False
     kinds = getattr(frame, "dtypes", None)
     if kinds is not None and all(getattr(kind, "kind", "O") in "biuf" for kind in kinds):
-        return False  # pandas, and numbers: the usual case
+        return False  # a pandas frame of numbers, the usual case
     try:
         return any(not is_number(kind) for kind in table_of(frame).schema.types)
     except DataError:
-        return True  # the reader says why it cannot be read
+        return True  # the reader reports the error
 
 
 def as_frame(table: Any, kind: str) -> Any:
-    """An Arrow table as the kind of frame that is asked for."""
+    """Convert an Arrow table to the requested kind of frame."""
     if kind not in ("arrow", "pandas", "polars"):
         raise UnknownNameError("kind of frame", kind, ("arrow", "pandas", "polars"))
     try:
@@ -36,14 +36,14 @@ def as_frame(table: Any, kind: str) -> Any:
             return polars.from_arrow(table)
     except ImportError as problem:
         raise DataError(
-            f"A {kind} frame needs {kind}, which is not installed ({problem}): pip install {kind}, or ask for an Arrow "
-            "table, which needs nothing more, by kind='arrow'."
+            f"A {kind} frame needs {kind}, which is not installed ({problem}). Run pip install {kind}, or use "
+            "kind='arrow' for an Arrow table."
         ) from None
     return table
 
 
 def table_of(frame: Any) -> Any:
-    """Any supported frame as an Arrow table, without a copy where possible."""
+    """Convert any supported frame to an Arrow table, without a copy if possible."""
     import pyarrow as pa
 
     if isinstance(frame, pa.RecordBatch):
@@ -58,10 +58,10 @@ def table_of(frame: Any) -> Any:
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)
     except pa.ArrowException as problem:
-        raise DataError(f"The frame cannot be read: {problem}. Every column needs values of one type.") from None
+        raise DataError(f"The frame cannot be read: {problem}. Convert every column to one type.") from None
     raise DataError(
-        f"The type {type(frame).__name__} is not a frame that toprank knows; give a pandas or polars DataFrame "
-        "(collect a lazy one first) or an Arrow table."
+        f"The type {type(frame).__name__} is not a supported frame; give a pandas or polars DataFrame (collect a lazy "
+        "one first) or an Arrow table."
     )
 
 
@@ -79,7 +79,7 @@ def _table_of_pandas(frame: Any) -> Any:
             raise
     right = [place for place in range(len(names)) if place not in wrong]
     table = pa.Table.from_pandas(frame.iloc[:, right], preserve_index=False)
-    for place in wrong:  # `layout_of` refuses them if they are used, and names all at once
+    for place in wrong:  # `layout_of` raises one error for all of them that are used
         table = table.add_column(place, names[place], pa.nulls(len(frame), unreadable()))
     return table
 
@@ -95,7 +95,7 @@ def _is_readable(column: Any) -> bool:
 
 
 def words_of(frame: Any) -> Callable[[str], str] | None:
-    """Return a function that says what a column holds in the words of pandas or polars; None for Arrow's own tables."""
+    """Return a function that describes column types as pandas or polars does; None for Arrow tables."""
     kinds, names = getattr(frame, "dtypes", None), getattr(frame, "columns", None)
     if kinds is None or names is None:
         return None
@@ -103,7 +103,7 @@ def words_of(frame: Any) -> Callable[[str], str] | None:
 
     def words(name: str) -> str:
         kind = list(kinds)[places[name]]
-        inside = getattr(getattr(kind, "categories", None), "dtype", None)  # of pandas' categories
+        inside = getattr(getattr(kind, "categories", None), "dtype", None)  # dtype of pandas categories
         if str(kind) == "object":
             inside = ", ".join(sorted({type(value).__name__ for value in frame.iloc[:, places[name]].dropna()})[:3])
         return f"{kind} of {inside}" if inside and str(kind) in ("object", "category") else str(kind)

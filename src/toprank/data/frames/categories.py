@@ -1,4 +1,4 @@
-"""The levels of categories, learned from a table; columns of text with too many levels are left out."""
+"""Levels of categories, collected from a table; text columns with too many levels are dropped."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from toprank.data.roles import Roles
 from toprank.errors import Remedy, join_parts, warn_user
 
 MAX_LEVEL_SHARE = 0.5
-"""A column of text with more distinct values than this share of its cells is no category, unless it is asked for.
+"""Maximum ratio of distinct values to cells in a text column that is a category by default.
 
-A level then has fewer than two cells on average: what is learned of one is not seen again.
+Above this ratio, levels have fewer than two cells on average, so a level rarely recurs in new data.
 """
 
 
 class ColumnsLeftOutWarning(UserWarning):
-    """Columns of text have nearly as many values as cells, like titles and ids, and are no features."""
+    """Text columns with nearly as many distinct values as cells, like titles and ids, are not used as features."""
 
 
 def learn_levels(layout: Layout, batches: Iterable[Any]) -> Layout:
-    """The layout with the levels of its categories; `batches` hold at least the columns `to_learn`.
+    """Return the layout with the levels of its categories; `batches` have at least the columns `to_learn`.
 
-    Columns with too many levels are left out, with a warning.
+    Columns with too many levels are dropped with a warning.
     """
     if layout.encoding is None or not layout.to_learn:
         return layout
@@ -48,14 +48,14 @@ def learn_levels(layout: Layout, batches: Iterable[Any]) -> Layout:
 
 
 def layout_to_learn(layout: Layout) -> Layout:
-    """The layout for reading only the columns whose levels are to be learned."""
+    """Return a layout of only the columns whose levels are still unknown."""
     assert layout.encoding is not None
     columns = tuple(column for column in layout.encoding.columns if column.name in layout.to_learn)
     return Layout(Roles.none(), layout.to_learn, layout.dtype, encoding=Encoding(columns))
 
 
 def drop_identifiers(counts: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return the columns of text that are titles or ids, by their numbers of levels and cells, and warn of them."""
+    """Return the text columns that are titles or ids, by numbers of levels and cells, and warn about them."""
     columns = {
         name: f"'{name}' ({levels:,} values in {cells:,} cells)"
         for name, (levels, cells) in counts.items()
@@ -66,13 +66,13 @@ def drop_identifiers(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     single = len(columns) == 1
     warn_user(
         join_parts(
-            f"{'A column of text is' if single else 'Columns of text are'} left out, since nearly every cell holds "
-            f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if single else 'them'} "
+            f"{'A text column is' if single else 'Text columns are'} left out, because nearly every cell has a "
+            f"distinct value, as in titles and ids: {', '.join(columns.values())}. To use {'it' if single else 'them'} "
             f"as {'a category' if single else 'categories'},",
             Remedy(
-                "name the features with {features}; for splits and slices, {metadata}; to match its words with those "
-                "of the query, {text}.",
-                "name the features with {features}; to match its words with those of the query, {document_text} and "
+                "name the features with {features}; for splits and slices, use {metadata}; to match the text with the "
+                "query, use {text}.",
+                "name the features with {features}; to match the text with the query, use {document_text} and "
                 "{query_text}.",
                 "name the features with {features}.",
                 features=[...],

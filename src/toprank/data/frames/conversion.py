@@ -1,7 +1,7 @@
-"""Data frames in and out: pandas, polars and Arrow tables become ranking data and back.
+"""Conversion between pandas, polars and Arrow tables and ranking data.
 
-Every frame is seen as a stream of Arrow record batches, so there is one way in (`layout_of` decides which column plays
-which role, `gather` fills the arrays) and one way out (`batches_of`); files of tables use the same two.
+All frames and table files are processed as Arrow record batches: `layout_of` assigns roles to the columns, `gather`
+fills the arrays, and `batches_of` converts ranking data back.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def gather(
     ids_from_text: bool = False,
     index: Any = None,
 ) -> RankingData:
-    """Ranking data from record batches that hold at least the columns of a layout.
+    """Build ranking data from record batches with at least the columns of a layout.
 
-    More than `n_rows` are welcome, at the cost of a copy. Query ids that are all plain whole numbers are taken for
-    numbers where they come from text, which has no types. `index` is that of the frame, if it has one.
+    More than `n_rows` rows are allowed, but need a copy. With `ids_from_text` (CSV), query ids that are all integers
+    become integers. `index` is the index of the frame, if any.
     """
     X, columns = fill(batches, layout, n_rows)
     if len(X) == 0:
@@ -74,10 +74,10 @@ def gather(
 
 
 def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, dict[str, list[Any]]]:
-    """The feature matrix, and the pieces of each role's column."""
+    """Return the feature matrix, and the chunks of the column of each role."""
     try:
         X = np.empty((n_rows, len(layout.features)), dtype=layout.dtype)
-    except (MemoryError, ValueError):  # a number of rows that is damaged may also be negative
+    except (MemoryError, ValueError):  # the number of rows in a damaged file may be negative
         raise DataError(f"{n_rows} rows of {len(layout.features)} features do not fit into memory.") from None
     aside = layout.roles | {f"metadata {name}": name for name in layout.metadata}
     columns: dict[str, list[Any]] = {role: [] for role in aside}
@@ -96,14 +96,14 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
 
 
 def fill_rows(rows: Array, batch: Any, layout: Layout, unknown: UnknownLevelTracker) -> None:
-    """Write the features of a record batch into as many rows of a matrix."""
+    """Write the features of a record batch into rows of a matrix."""
     columns = [batch.column(name) for name in layout.features]
     if layout.encoding is not None:
         arrays = columns
         columns = [column.numbers(cells) for column, cells in zip(layout.encoding.columns, arrays, strict=True)]
         for place in layout.encoding.categories:
             unknown.update(place, columns[place], partial(arrays.__getitem__, place))
-    # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
+    # Process a few thousand rows at a time, so that this part of the matrix stays in the cache.
     for start in range(0, len(rows), ROWS_AT_A_TIME):
         part = rows[start : start + ROWS_AT_A_TIME]
         for place, column in enumerate(columns):
@@ -114,7 +114,7 @@ def fill_rows(rows: Array, batch: Any, layout: Layout, unknown: UnknownLevelTrac
 
 
 def _floats(column: Any) -> Array:
-    """An Arrow array of numbers as floats; empty cells are NaN."""
+    """Convert a numeric Arrow array to floats; empty cells become NaN."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type):
@@ -126,7 +126,7 @@ def _floats(column: Any) -> Array:
 
 
 def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_row: int = 0) -> Array:
-    """Return the column of a role as an array: ids as they are, all else as floats; messages count from `first_row`."""
+    """Return the column of a role as an array; values except ids become floats. Messages count from `first_row`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -137,7 +137,7 @@ def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_r
     is_id = role in ("qid", "document_id")
     expected, fits = role_takes(role, kind)
     if not fits:
-        raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {kind}.")
+        raise DataError(f"Column '{name}' has the role '{role}' and must contain {expected}, not {kind}.")
     missing = pc.index(pa.chunked_array([piece.is_null() for piece in pieces]), True).as_py()
     if missing >= 0 and role != "label":
         raise _empty(name, role, first_row + missing)
@@ -147,7 +147,7 @@ def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_r
         if blank is not None and not layout.ours:
             raise _empty(name, role, first_row + blank)
         return strings(words, f"Column '{name}'", first_row)
-    if is_id and pa.types.is_decimal(kind):  # as floats, large ones would become one
+    if is_id and pa.types.is_decimal(kind):  # distinct large decimals could become equal floats
         return _whole_decimals([value for piece in pieces for value in piece.to_pylist()], name, first_row)
     if pa.types.is_integer(kind) and role != "label":
         return np.concatenate([piece.to_numpy(zero_copy_only=False) for piece in pieces])
@@ -155,20 +155,20 @@ def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_r
 
 
 def _empty(name: str, role: str, row: int) -> DataError:
-    return DataError(f"Column '{name}' ({role}) is empty in row {row} (counted from 0); every row needs a value.")
+    return DataError(f"Column '{name}' ({role}) is empty in row {row} (counted from 0); fill it in every row.")
 
 
 def _whole_decimals(values: list[Any], name: str, first_row: int) -> Array:
-    """Decimals that are whole numbers, exactly, as Python's integers."""
+    """Convert integral decimals to Python integers exactly."""
     for row, value in enumerate(values):
         if value != value.to_integral_value():
             where = f"row {first_row + row} (counted from 0)"
-            raise DataError(f"Column '{name}' holds ids, which must be whole numbers or text; {where} has {value}.")
+            raise DataError(f"Column '{name}' contains ids, which must be whole numbers or text; {where} has {value}.")
     return np.array([int(value) for value in values], dtype=object)
 
 
 def whole_numbers(ids: Array) -> Array:
-    """Return text ids as integers if each is written exactly as its integer would be, else unchanged."""
+    """Return text ids as integers if every id is the canonical form of an integer, else unchanged."""
     try:
         numbers = ids.astype(np.int64)
     except (ValueError, OverflowError):
@@ -177,47 +177,46 @@ def whole_numbers(ids: Array) -> Array:
 
 
 def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
-    """Ranking data from a pandas or polars frame, an Arrow table or record batch.
+    """Build ranking data from a pandas or polars frame, an Arrow table or a record batch.
 
-    Each role is given by a column's name, or `False` for "there is none". A role that is not given is taken from what
-    the table is to be `like`. Otherwise it is inferred from a column name (in any case): ``label, relevance, grade``;
-    ``qid, query_id, search_id, session_id``; ``document_id, docid, doc_id, docno, did``, else ``product_id, item_id,
-    sku, asin``; ``position``; ``teacher, teacher_score``. Weights are never inferred. Two candidates for a role, or
-    none for the label or the query id, are an error. `RankingData.roles` lists the roles, and which of them were
-    inferred; ``print(data)`` shows the latter.
-    Parquet and Arrow tables written by toprank remember their roles.
+    A role is given as a column name, or as `False` if no column has it. Other roles are taken from `like`, or inferred
+    from column names, ignoring case: ``label, relevance, grade``; ``qid, query_id, search_id, session_id``;
+    ``document_id, docid, doc_id, docno, did``, else ``product_id, item_id, sku, asin``; ``position``; ``teacher,
+    teacher_score``. Weights are never inferred. Several candidates for a role, or none for the label or the query id,
+    raise an error. `RankingData.roles` lists all roles and those that were inferred, which ``print(data)`` shows.
+    Parquet and Arrow tables written by toprank store their roles.
 
     Text and categories are stored as codes, dates as days since 1970-01-01 (UTC, with fractions), durations as days;
-    what each number means is in `RankingData.encoding`. Empty cells, and empty text, become NaN.
+    see `RankingData.encoding`. Empty cells and empty text become NaN.
 
     Args:
-        frame: the table. A pandas index is not a column and is left out. Where a file or an Arrow table keeps it as
-            a column, that column may play a role, but is no feature unless `features` names it.
-        label: column of grades; empty cells are unjudged documents. `False`: no document is judged.
-        qid: column of query ids, whole numbers or text. `False`: all rows belong to one query.
-        features: columns to use, in this order. Default: all columns without a role; a column of text with more
-            distinct values than half of its cells (titles, ids) is then left out, with a warning. A column listed here
-            is never guessed to play a role.
+        frame: the table. A pandas index is ignored. If a file or an Arrow table stores it as a column, this column can
+            have a role, but is a feature only if `features` contains it.
+        label: column of grades; empty cells are unjudged documents. `False` if no document is judged.
+        qid: column of query ids, integers or text. `False` if all rows belong to one query.
+        features: feature columns, in this order. Default: all columns without a role, except for text columns in which
+            the number of distinct values exceeds half of the cells (titles, ids); a warning names these. No role is
+            inferred for a column in this list.
         document_id: column of document ids.
         weight: column of document weights.
         query_weight: column of query weights, the same in all rows of a query.
         position: column of the positions at which documents were shown.
-        teacher: column of another ranker's scores, to learn from.
-        dtype: float32 or float64. Default: float32 where that holds every feature column exactly (float32, float16,
-            truth values, integers of 8 or 16 bits, categories), else float64.
+        teacher: column of scores of another ranker, for distillation.
+        dtype: float32 or float64. Default: float32 if it is exact for all feature columns (float32, float16, booleans,
+            integers of 8 or 16 bits, categories), else float64.
         metadata: columns that are not features but stay with the rows (`RankingData.metadata`), for splits, slices and
-            reports: text, numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no
-            date, or empty text. Default: those that a table written by toprank, or what it is to be `like`, carries.
-        text: the column with the words of the query and those with the words of the documents: ``{"query":
-            "search_term", "document": ["title", "description"]}``. They are no features; rankers learn from what they
-            have in common (BM25, coverage …). Empty cells are empty texts. Default: those that a table written by
-            toprank, or what it is to be `like`, has; False: none.
-        regroup: scattered rows of a query are brought together (queries by first appearance, rows in their order);
-            False: refuse them. See `RankingData.aligned` for what that means for scores.
-        like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes. Its
-            roles (query, label, weight, words, metadata …) apply to all columns that this table has, too.
-            A level that is not known there is a missing value; where a column has no known one at all, a warning says
-            so. What a ranker is to score needs no label.
+            reports: text, numbers, booleans (as the words true and false) or dates. Empty cells become NaN, NaT or
+            empty text. Default: the metadata of `like`, or of a table written by toprank.
+        text: text columns of the query and of the documents: ``{"query": "search_term", "document": ["title",
+            "description"]}``. They are not features; rankers compute features of the match between them (BM25, coverage
+            …). Empty cells are empty texts. Default: the text columns of `like`, or of a table written by toprank;
+            False for none.
+        regroup: whether to group scattered rows of a query (queries by first appearance, rows in their order). False
+            raises an error instead. See `RankingData.aligned` for the consequences for scores. Default: True.
+        like: data or a fitted ranker with the same features: columns are matched by name and get the same codes. Its
+            roles (query, label, weight, text, metadata …) apply to the columns that exist in this table. Unknown levels
+            become missing values; a warning names columns without any known level. Data for a ranker to score need no
+            label.
 
     >>> import pyarrow as pa
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
@@ -231,14 +230,16 @@ def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
 
 
 def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Encoding | None]:
-    """A frame all of whose columns are features, as a matrix, its column names, and what they are.
+    """Return a frame that has only features as a matrix, with its column names and encoding.
 
-    With `like`, the columns of other data or of a ranker, whatever else the frame holds.
+    With `like`, only the columns of other data or of a ranker are used.
     """
     if hasattr(frame, "dtypes") and hasattr(frame, "to_numpy") and known_columns(like)[0] is None:
         kinds = {str(kind) for kind in frame.dtypes}
         names = [str(name) for name in frame.columns]
-        if kinds in ({"float32"}, {"float64"}) and not index_names(names):  # one block in pandas: no copy
+        if kinds in ({"float32"}, {"float64"}) and not index_names(
+            names
+        ):  # a single block in pandas, so no copy is needed
             return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
     draft = layout_of(table.schema, TableOptions(roles=Roles.none(), like=like), words_of(frame))
@@ -248,9 +249,11 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
 
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
-    """The data as a table: columns qid, document_id, label, position, weight, query_weight, teacher (those that
-    there are), what is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense
-    columns. Rows are in the order of X; a pandas frame has the index of the one that the data came from.
+    """Convert data to a table.
+
+    The columns are qid, document_id, label, position, weight, query_weight and teacher, as far as they exist, the
+    metadata, and the features by name or as feature_1, feature_2 … A sparse X becomes dense columns. Rows are in the
+    order of X; a pandas frame gets the index of the original frame.
 
     >>> data = RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"])
     >>> to_frame(data).to_pydict()
@@ -264,7 +267,7 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
 
 
 def role_columns(data: RankingData) -> dict[str, Array]:
-    """The columns that are not features, by role, one value for each document."""
+    """Return the columns with roles, one value for each document."""
     weights = None if data.query_weights is None else data.queries.broadcast(data.query_weights)
     columns = {"qid": data.qid, "document_id": data.document_ids, "label": data.labels, "position": data.positions}
     columns |= {"weight": data.document_weights, "query_weight": weights, "teacher": data.teacher}
@@ -272,7 +275,7 @@ def role_columns(data: RankingData) -> dict[str, Array]:
 
 
 def schema_of(data: RankingData) -> Any:
-    """The Arrow schema of `to_frame`, with the roles in its metadata."""
+    """Return the Arrow schema of `to_frame`, with the roles in its schema metadata."""
     import pyarrow as pa
 
     kinds = {"qid": pa.int64() if data.qids.dtype.kind == "i" else pa.string(), "document_id": pa.string()}
@@ -281,7 +284,7 @@ def schema_of(data: RankingData) -> Any:
     for name in (*names, *data.metadata):
         if name in roles:
             what = "feature" if name in names else "metadata column"
-            raise DataError(f"A {what} is called '{name}', as the column for the {name} is; rename the {what}.")
+            raise DataError(f"A {what} is called '{name}', like the column of the {name}; rename the {what}.")
     for name in data.metadata:
         if name in names:
             raise DataError(f"A feature and a metadata column are both called '{name}'; rename one of them.")
@@ -303,7 +306,7 @@ def schema_of(data: RankingData) -> Any:
 
 
 def batches_of(data: RankingData) -> Iterator[Any]:
-    """The data as record batches."""
+    """Convert data to record batches."""
     import pyarrow as pa
 
     schema, roles, rows = schema_of(data), role_columns(data), 8 * ROWS_AT_A_TIME
@@ -328,7 +331,7 @@ def batches_of(data: RankingData) -> Iterator[Any]:
 
 
 def _emptied(table: Any, like: Any) -> Any:
-    """The table with known columns that have no value as null: pandas takes an empty column for one of numbers."""
+    """Convert known columns without values to null columns, since empty columns are numeric in pandas."""
     import pyarrow as pa
 
     for column in (known_columns(like)[1] or Encoding(())).columns:

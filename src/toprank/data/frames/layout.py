@@ -1,4 +1,4 @@
-"""Which column of a table plays which role: label, query id, document id, weight … or feature."""
+"""Assignment of roles to table columns: label, query id, document id, weight and so on, or feature."""
 
 from __future__ import annotations
 
@@ -25,74 +25,74 @@ FIELDS = {
     "position": "positions",
     "teacher": "teacher",
 }
-"""The field of `RankingData` that a column becomes, by its role: those with one value for each document."""
+"""Fields of `RankingData` with one value per document, by role."""
 METADATA_KEY = b"toprank"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which column plays which role, which columns are features, and the precision of X."""
+    """Roles of the columns, feature columns, and precision of X."""
 
     assigned: Roles
     features: tuple[str, ...]
     dtype: np.dtype[Any]
     ours: bool = False
-    """Whether toprank wrote the table: then an empty text is an id, elsewhere it is an empty cell."""
+    """Whether toprank wrote the table; only then is an empty text a valid id instead of a missing value."""
     encoding: Encoding | None = None
-    """What the features are, where some are no plain numbers."""
+    """Encoding of the features, if some are not numbers."""
     to_learn: tuple[str, ...] = ()
-    """Categories whose levels are not known yet; see `learned`."""
+    """Categories whose levels are still unknown; see `learn_levels`."""
     may_go: tuple[str, ...] = ()
-    """Those of them that are left out where they have too many levels."""
+    """Categories that are dropped if they have too many levels."""
 
     @property
     def roles(self) -> dict[str, str]:
-        """The columns that play a role, by its keyword."""
+        """Columns with a role, by keyword."""
         return self.assigned.columns
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """The columns that are kept without being features: metadata and words."""
+        """Metadata and text columns."""
         return self.assigned.all_metadata
 
     @property
     def text(self) -> TextRoles | None:
-        """Which of the metadata columns hold the words of queries and documents."""
+        """Text columns of queries and documents."""
         return self.assigned.words
 
     @property
     def columns(self) -> list[str]:
-        """Every column that is used."""
+        """All used columns."""
         return list(dict.fromkeys([*self.roles.values(), *self.features, *self.metadata]))
 
     def is_text(self, name: str) -> bool:
-        """Whether a column holds words that queries are matched with."""
+        """Return whether a column is a text column."""
         return self.text is not None and name in self.text.columns
 
     def refuse_text(self) -> None:
-        """Refuse words on a cluster, where nobody matches them."""
+        """Raise an error for text columns, which a cluster does not support."""
         if self.text is not None:
             raise DataError(
-                f"A cluster does not match the words of queries ('{self.text.query}') with those of documents; train "
-                "on one machine, or on features that were made of them before."
+                f"A cluster does not support text columns such as '{self.text.query}'; train on one machine, or "
+                "compute the text features beforehand."
             )
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features; None where they are the numbers that `to_frame` gives to features without one."""
+        """Names of the features; None for the default names of `to_frame`."""
         return None if self.encoding is None and self.features == numbered(len(self.features)) else self.features
 
 
 def layout_of(
     schema: Any, options: TableOptions, holding: Callable[[str], str] | None = None, where: str = TRAINING
 ) -> Layout:
-    """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules.
+    """Assign roles to the columns of an Arrow schema; see `from_frame` for the rules.
 
     Args:
         schema: the schema.
-        options: what the caller decided.
-        holding: what a column holds, in the words of the library that it comes from. Default: Arrow's.
-        where: what `options.like` is, in words.
+        options: options of the caller.
+        holding: function that describes the type of a column as its library does. Default: Arrow's types.
+        where: description of `options.like` for messages.
     """
     names = refuse_repeated(list(schema.names))
     given, like = options.roles, options.like
@@ -114,7 +114,7 @@ def layout_of(
     taken = [*roles.values(), *(wanted or ()), *apart]
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
-        raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
+        raise DataError(f"Column '{twice}' has two roles; give each role its own column.")
     if holding is not None:
         _check_in_words(schema, roles, metadata, holding)
     left_out = {*taken, *(stored.roles.metadata or () if stored else ()), *index_columns(schema)}
@@ -133,7 +133,7 @@ def layout_of(
 def _assigned(
     given: Roles, like: Any, stored: _Remembered | None, names: Sequence[str], features: Sequence[str]
 ) -> Roles:
-    """The role of each column: as given, else as the table or what it is to be like remembers, else by its name."""
+    """Assign the given roles, then those stored in the table or in `like`, then those inferred from names."""
     taken = {*features, *given.columns.values(), *(given.metadata or ())}
     free = [name for name in names if name not in taken]
     own = None if stored is None else stored.roles.only_in(free)
@@ -144,7 +144,7 @@ def _assigned(
         roles = replace(roles, metadata=of_table or remembered.metadata or ())
     free = [name for name in free if name not in roles.all_metadata and not (own and name in (own.metadata or ()))]
     decided = {} if own is None else {keyword: own.column(keyword) or False for keyword in ROLES}
-    if own is not None:  # a table that lost these is as good as one of others
+    if own is not None:  # without stored label and query, treat it like a foreign table
         decided = {keyword: choice for keyword, choice in decided.items() if choice or keyword not in ("label", "qid")}
     for keyword in ROLES:
         column = decided.get(keyword) or remembered.column(keyword)
@@ -152,12 +152,12 @@ def _assigned(
         if roles.column(keyword) is None and (fits or decided.get(keyword) is False):
             roles = roles.decided(**{keyword: column if fits else False})
     free = [name for name in free if name not in roles.columns.values()]
-    # What a ranker scores has no labels.
+    # Data to be scored by a ranker have no labels.
     return infer_roles(roles, free, needed=("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid"))
 
 
 def _text_roles(given: Roles, like: Any, own: Roles | None, names: Sequence[str]) -> TextRoles | Literal[False]:
-    """Which columns hold words: those given, else those of what the table is to be like, else those it remembers."""
+    """Return the text columns: the given ones, those of `like`, or those stored in the table."""
     if given.text is not None:
         return given.text
     known = known_text(like)
@@ -165,21 +165,21 @@ def _text_roles(given: Roles, like: Any, own: Roles | None, names: Sequence[str]
         absent = [name for name in known.columns if name not in names]
         if absent:
             raise DataError(
-                f"There is no column {', '.join(repr(name) for name in absent)}, whose words were matched with those "
-                "of the query in the training data; the columns are: " + ", ".join(names[:30]) + "."
+                f"The text column {', '.join(repr(name) for name in absent)} of the training data is missing; the "
+                "columns are: " + ", ".join(names[:30]) + "."
             )
         return known
     return (own and own.text) or False
 
 
 def known_text(like: Any) -> TextRoles | None:
-    """Which columns hold the words that data carry, or that a ranker matches."""
+    """Return the text columns of data or of a ranker."""
     roles = getattr(like.text_, "roles", None) if hasattr(like, "text_") else getattr(like, "text", None)
     return roles if isinstance(roles, TextRoles) else None
 
 
 def unreadable() -> Any:
-    """The Arrow type that stands for whatever Arrow cannot hold, in columns of a frame that are not looked at."""
+    """Return the Arrow type that marks unused columns of types without an Arrow equivalent."""
     import pyarrow as pa
 
     return pa.binary(1)
@@ -188,18 +188,18 @@ def unreadable() -> Any:
 def _check_in_words(
     schema: Any, roles: Mapping[str, str], metadata: Sequence[str], holding: Callable[[str], str]
 ) -> None:
-    """Refuse columns that cannot play their roles, in the words of the library that they come from."""
+    """Raise an error for columns whose types do not fit their roles, with the types as their library names them."""
     for role, name in roles.items():
         expected, fits = role_takes(role, schema.field(name).type)
         if not fits:
-            raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {holding(name)}.")
+            raise DataError(f"Column '{name}' has the role '{role}' and must contain {expected}, not {holding(name)}.")
     for name in metadata:
         if schema.field(name).type == unreadable():
-            raise DataError(f"Column '{name}' is to be metadata, but holds {holding(name)}; give it one type.")
+            raise DataError(f"The metadata column '{name}' contains {holding(name)}; convert it to one type.")
 
 
 def role_takes(role: str, type: Any) -> tuple[str, bool]:
-    """Return what a column with this role must hold, in words, and whether one of this Arrow type does."""
+    """Describe the content required for a role, and return whether an Arrow type has it."""
     from pyarrow import types
 
     inside = type.value_type if types.is_dictionary(type) else type
@@ -209,13 +209,13 @@ def role_takes(role: str, type: Any) -> tuple[str, bool]:
 
 
 def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
-    """Return the names of the features of data, a ranker or an encoding, and their encoding; None if unknown.
+    """Return the feature names and the encoding of data, a ranker or an encoding; None if unknown.
 
-    If all features are plain numbers with names, that is an encoding, too.
+    Named features that are all numbers have an encoding, too.
     """
     if like is None or isinstance(like, Encoding):
         return (None, None) if like is None else (like.names, like)
-    if getattr(like, "text_", None) is not None:  # what the words give is made, and not read
+    if getattr(like, "text_", None) is not None:  # text features are computed, not read
         like = like.text_.original
     of_data, of_ranker = getattr(like, "feature_names", None), getattr(like, "feature_names_in_", None)
     names = of_data if of_data is not None else of_ranker
@@ -228,7 +228,7 @@ def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
 def _encoded(
     schema: Any, features: Sequence[str], known: Encoding | None, holding: Callable[[str], str] | None, where: str
 ) -> Layout:
-    """The layout of the features alone, each as it is known, or as its type says."""
+    """Return the layout of the features, with known encodings or those of their types."""
     holding = holding or (lambda name: str(schema.field(name).type))
     kinds = {name: kind_of(schema.field(name).type) for name in features}
     unusable = [f"'{name}' ({holding(name)})" for name, kind in kinds.items() if kind is None]
@@ -236,8 +236,8 @@ def _encoded(
         raise DataError(
             f"{'This column cannot be a feature' if len(unusable) == 1 else 'These columns cannot be features'}: "
             f"{', '.join(unusable)}. "
-            "Numbers, truth values, text, categories of text or numbers, dates and durations can. Turn "
-            f"{'it' if len(unusable) == 1 else 'each'} into one of these, or leave "
+            "Features are numbers, booleans, text, categories of text or numbers, dates or durations. Convert "
+            f"{'it' if len(unusable) == 1 else 'each'}, or leave "
             f"{'it' if len(unusable) == 1 else 'them'} out with",
             remedy=Remedy("{features}.", features=[...]),
         )
@@ -262,21 +262,21 @@ def _is_empty(schema: Any, name: str) -> bool:
 
 
 def _is_declared(schema: Any, name: str) -> bool:
-    """Whether the table itself says that a column is a category."""
+    """Return whether a column has a categorical type."""
     from pyarrow import types
 
     return bool(types.is_dictionary(schema.field(name).type))
 
 
 class _Remembered(NamedTuple):
-    """What toprank wrote into a table's metadata."""
+    """Roles and encoding that toprank stored in the schema metadata of a table."""
 
     roles: Roles
     encoding: Encoding | None
 
 
 def _remembered(schema: Any) -> _Remembered | None:
-    """Return what a table that toprank wrote says of its columns; None for other tables."""
+    """Read the roles and encoding of a table written by toprank; None for other tables."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return None
@@ -297,21 +297,23 @@ def _remembered(schema: Any) -> _Remembered | None:
 
 
 def index_columns(schema: Any) -> set[str]:
-    """Columns that were the index of a pandas frame: they may play a role, but are no features unless asked for.
+    """Return the columns that were the index of a pandas frame, which are features only on request.
 
-    Arrow tells them in its metadata; where these are lost, as through polars, an index without a name is known by the
-    name that Arrow gave it.
+    Arrow lists them in its schema metadata. If these are lost, for example through polars, an unnamed index is
+    recognized by the name that Arrow gave it.
     """
     by_name = index_names(schema.names)
     try:
         columns = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-        return by_name | {name for name in columns if isinstance(name, str)}  # a plain range is described, not stored
-    except (ValueError, AttributeError, TypeError, RecursionError):  # pandas' metadata are not ours to judge
+        return by_name | {
+            name for name in columns if isinstance(name, str)
+        }  # a range index is a description, not a column
+    except (ValueError, AttributeError, TypeError, RecursionError):  # ignore damaged metadata of pandas
         return by_name
 
 
 def index_names(names: Iterable[str]) -> set[str]:
-    """Return the names among these that Arrow gives to an index without a name."""
+    """Return the names that Arrow gives to an unnamed index."""
     return {name for name in names if re.fullmatch(r"__index_level_\d+__", name)}
 
 

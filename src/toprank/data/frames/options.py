@@ -1,4 +1,4 @@
-"""How a table is read: the keywords that users type, and the one value that readers take."""
+"""Options for reading tables: the keywords of users, and the value for readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toprank.data.roles import Choice, Roles
 
 
 class TableKeywords(TypedDict, total=False):
-    """Keywords of `from_frame` and `read_table`; see `from_frame` for what they mean."""
+    """Keywords of `from_frame` and `read_table`; documented in `from_frame`."""
 
     label: Choice
     qid: Choice
@@ -34,14 +34,14 @@ TABLE_KEYWORDS = tuple(TableKeywords.__annotations__)
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How a table is read.
+    """Options for reading a table.
 
     Attributes:
-        roles: roles that the caller decided.
-        features: columns that are features. None: all without a role.
-        dtype: precision of X. None: what holds every feature exactly.
-        like: data or a ranker whose features and roles the columns are to have.
-        regroup: whether scattered rows of a query are brought together.
+        roles: roles given by the caller.
+        features: feature columns; None for all columns without a role.
+        dtype: dtype of X; None for one that is exact for all features.
+        like: data or a ranker whose features and roles to use.
+        regroup: whether to group scattered rows of a query; None for the default of the reader.
     """
 
     roles: Roles = field(default_factory=Roles)
@@ -58,7 +58,7 @@ class TableOptions:
 
 
 def check_keywords(function: str, keywords: Mapping[str, Any]) -> None:
-    """Refuse keywords that are not `TableKeywords`, as Python does."""
+    """Raise a TypeError for keywords that are not in `TableKeywords`."""
     for name in keywords:
         if name not in TABLE_KEYWORDS:
             raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")

@@ -1,4 +1,4 @@
-"""Faults in LETOR text, in sentences."""
+"""Error messages for faults in LETOR text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from toprank.errors import FormatError, Remedy, join_parts
 
 LARGEST_ID = 2**31 - 1
 """The largest feature id."""
-_WIDER = Remedy("asked for; raise {n_features}.", "of the training data.", n_features=...)
+_WIDER = Remedy("requested; increase {n_features}.", "of the training data.", n_features=...)
 
 
 def repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:
-    """The error for a feature id that stands twice in a row; the row counts over all files."""
+    """Return the error for a feature id that occurs twice in a row; rows are counted over all files."""
     for survey in surveys:
         if row < survey.state[kernels.LetorSurvey.N_ROWS]:
             break
@@ -36,11 +36,11 @@ def repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatErro
     return fault_at(source, kernels.LetorFault.REPEATED, places[1], 0, single=False)
 
 
-_SHOWN = 24  # bytes of a token that a message quotes
+_SHOWN = 24  # bytes of a token quoted in a message
 
 
 def fault_at(source: ByteSource, fault: int, position: int, width: int, single: bool) -> FormatError:
-    """The error for a fault that the second pass found at a byte."""
+    """Return the error for a fault that the second pass found at a byte."""
     token = _token(source, position)
     instead = f"found {token!r}" if token else "the line ends here"
     kinds = kernels.LetorFault
@@ -49,12 +49,12 @@ def fault_at(source: ByteSource, fault: int, position: int, width: int, single: 
         kinds.LABEL: f"Expected the label, a number, at the start of the line; {instead}.",
         kinds.LABEL_FINITE: f"The label {token!r} is not finite; write -1 or NULL for a document that is not judged.",
         kinds.LABEL_SIZE: f"The label {token!r} is too large for float64.",
-        kinds.QUERY: "Expected the id of the query right behind 'qid:'.",
+        kinds.QUERY: "Expected the id of the query right after 'qid:'.",
         kinds.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {instead}.",
-        kinds.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
-        kinds.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
-        kinds.ID_BEYOND: join_parts(f"The id in {token!r} lies beyond the {width} features", _WIDER),
-        kinds.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
+        kinds.ID_SIZE: f"The feature id in {token!r} is larger than the maximum, {LARGEST_ID}.",
+        kinds.ID_BELOW: f"The id in {token!r} is 0, but first_feature_id is 1; read with first_feature_id=0.",
+        kinds.ID_BEYOND: join_parts(f"The id in {token!r} is beyond the {width} features", _WIDER),
+        kinds.REPEATED: f"The feature id in {token!r} occurs twice in this line; remove one of the two.",
         kinds.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {instead}.",
         kinds.VALUE_SIZE: join_parts(f"The value {token!r} is too large for float32;", IN_DOUBLE)
         if single
@@ -66,7 +66,7 @@ def fault_at(source: ByteSource, fault: int, position: int, width: int, single: 
 
 
 def _token(source: ByteSource, position: int) -> str:
-    """The token at a byte, cut where it is long."""
+    """Return the token at a byte, truncated if it is long."""
     content = source.bytes(position, position + 4 * _SHOWN)
     token = content.split(None, 1)[:1]
     text = "" if content[:1].isspace() or not token else token[0].decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""LETOR / SVMrank text: ``label qid:ID id:value id:value … # comment``, one line a document.
+"""Reading of LETOR / SVMrank text: ``label qid:ID id:value id:value … # comment``, one line per document.
 
-The survey (`toprank.data.letor.survey`) measures the text; here the second pass reads it into arrays of the right size.
+The first pass (`toprank.data.letor.survey`) measures the text; the second pass here reads it into arrays of that size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPARSE = Remedy("Read with {layout}.", layout="sparse")
 
 
 class LetorKeywords(TypedDict, total=False):
-    """Keywords of `read_letor` that say what the result looks like."""
+    """Keywords of `read_letor` for the form of the result."""
 
     dtype: npt.DTypeLike
     missing: Literal["nan", "zero"]
@@ -45,33 +45,34 @@ def read_letor(
 ) -> RankingData:
     r"""Read LETOR / SVMrank text, plain or compressed with gzip or zstd.
 
-    A line is ``label qid:ID id:value … # comment``. Labels are finite numbers (-1 or NULL: not judged). Query ids are
-    whole numbers or any words; `qids` holds integers where all of them are written as integers, else strings. Feature
-    ids count from 0 or 1, in any order, each at most once a line. Values are decimal numbers, rounded correctly; NULL
-    or nan (missing); or inf, which is kept, for `toprank check` to report. Blank lines, comment lines, tabs, CRLF and a
-    byte order mark are fine.
+    A line is ``label qid:ID id:value … # comment``. Labels are finite numbers; -1 and NULL mean "not judged". Query ids
+    are integers or words; `qids` is an integer array if all ids are integers, else a string array. Feature ids start at
+    0 or 1 and may have any order, each at most once per line. Values are decimal numbers, rounded correctly; NULL or
+    nan (missing); or inf, which `toprank check` reports. Blank lines, comment lines, tabs, CRLF and a byte order mark
+    are allowed.
 
-    `document_ids` come from the comments, where every row has one: the word behind ``docid =``, or the only word.
-    LightGBM's side files are used where they lie beside the text `x`: `x.query` or `x.group` (the sizes of queries;
-    needed where lines have no qid), `x.weight` (document weights) and `x.position` (positions). So are those that
-    `write_letor` adds: `x.query_weight`, `x.teacher` and `x.names`.
+    `document_ids` are read from the comments if every row has one: the word after ``docid =``, or the only word.
+    LightGBM's side files of a text `x` are used: `x.query` or `x.group` (query sizes; required if lines have no qid),
+    `x.weight` (document weights) and `x.position` (positions), and those that `write_letor` adds: `x.query_weight`,
+    `x.teacher` and `x.names`.
 
     Args:
-        paths: one file, or several that make up one data set. A query may go on in the next file.
-        dtype: float32 or float64.
-        missing: what stands for missing values: NaN or 0. In a dense matrix these are NULL and features that a line
-            does not mention. In a sparse matrix unmentioned features are zeros that take no room, always; a NULL is
-            kept as NaN ("nan") or left out like them ("zero").
-        layout: a dense array or a sparse matrix (CSR). A dense array out of all proportion to the text is refused.
-        n_features: the number of columns. Default: up to the largest id in the files.
-        first_feature_id: the feature id of the first column, 0 or 1. Default: 0 if any id is 0, else 1.
-        regroup: bring scattered rows of a query together (queries by first appearance, rows in their order). Default:
-            refuse them, with the line.
-        threads: how many threads to use. Default: all cores. The result is the same for any number.
+        paths: one file, or several files of one data set. A query may continue in the next file.
+        dtype: float32 or float64. Default: float32.
+        missing: value for missing features, "nan" or "zero". In a dense matrix, this concerns NULL and features absent
+            from a line. In a sparse matrix, absent features are always zeros without storage; NULL is stored as NaN
+            ("nan") or not stored ("zero"). Default: "nan".
+        layout: "dense" for an array or "sparse" for a CSR matrix. A dense array that would be far larger than the text
+            raises an error. Default: "dense".
+        n_features: number of columns. Default: up to the largest id in the files.
+        first_feature_id: feature id of the first column, 0 or 1. Default: 0 if any id is 0, else 1.
+        regroup: whether to group scattered rows of a query (queries by first appearance, rows in their order). Default:
+            raise an error with the line.
+        threads: number of threads. Default: all cores. The result does not depend on it.
 
     Raises:
         FileError: a file cannot be read.
-        FormatError: a file holds something else; the message names the file, the line and the column.
+        FormatError: a file has another format; the message contains file, line and column.
         DataError: the options contradict each other or the data.
 
     >>> import tempfile, pathlib
@@ -84,7 +85,7 @@ def read_letor(
     wanted = LetorOptions.from_keywords(**options, threads=threads)
     text = SurveyedText.from_files(paths, threads, regroup=checked_regroup(regroup, default=False))
     parsed = Reader(text.surveys, text.grouping, wanted.named(text.names)).read()
-    queries, qids = text.queries()  # last: a line that cannot be read at all is the better thing to report
+    queries, qids = text.queries()  # last, because an unreadable line is the more helpful error
     sides = text.per_document().grouped(text.grouping)
     return RankingData(
         parsed.X,
@@ -103,7 +104,7 @@ def read_letor(
 
 
 class LetorOptions(NamedTuple):
-    """The wanted form of the data."""
+    """Validated options of `read_letor`."""
 
     dtype: np.dtype[Any]
     dense: bool
@@ -122,19 +123,19 @@ class LetorOptions(NamedTuple):
         first_feature_id: int | None = None,
         threads: int | None = None,
     ) -> LetorOptions:
-        """The options of `read_letor`, checked."""
+        """Validate the options of `read_letor`."""
         if missing not in ("nan", "zero"):
             raise UnknownNameError("way to read missing values", missing, ("nan", "zero"))
         if layout not in ("dense", "sparse"):
             raise UnknownNameError("layout", layout, ("dense", "sparse"))
         if first_feature_id not in (None, 0, 1):
-            raise DataError(f"first_feature_id must be 0, 1 or None (find out), not {first_feature_id!r}.")
+            raise DataError(f"first_feature_id must be 0, 1 or None (detect it), not {first_feature_id!r}.")
         if n_features is not None and not 1 <= n_features <= LARGEST_ID:
             raise DataError(f"n_features must be between 1 and {LARGEST_ID}, not {n_features}.")
         return cls(precision(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
 
     def named(self, names: Names | None) -> LetorOptions:
-        """With the columns of the side file of names, unless the options say otherwise."""
+        """Return the options with the columns of the names file, unless they are set already."""
         if names is None:
             return self
         first = names.first_id if self.first_id is None else self.first_id
@@ -142,11 +143,11 @@ class LetorOptions(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What the result looks like.
+    """Shape and form of the result.
 
-    `first_id` is the feature id of column 0. An id below it is a fault where `first_is_given`, an id behind the last
-    column where `width_is_given`; else only the range of ids is reported. `missing` stands for NULL and, in a dense
-    result, for absent features.
+    `first_id` is the feature id of column 0. A smaller id is an error if `first_is_given`, and an id beyond the last
+    column if `width_is_given`; otherwise only the range of ids is returned. `missing` replaces NULL and, in a dense
+    result, absent features.
     """
 
     first_id: int
@@ -157,11 +158,11 @@ class Shape(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The arrays to fill.
+    """Arrays to fill.
 
-    `values` is the dense matrix row by row, or the entries of the sparse one. `columns` and `row_ends` (where the
-    entries of each row end) are empty for a dense result. `ids` holds the letters of the document ids, and has no
-    columns where they are not wanted.
+    `values` is the dense matrix in row order, or the entries of the sparse one. `columns` and `row_ends` (end of the
+    entries of each row) are empty for a dense result. `ids` contains the characters of the document ids; it has no
+    columns if they are not needed.
     """
 
     values: npt.NDArray[Any]
@@ -172,7 +173,7 @@ class Result(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What rows of text say."""
+    """Features, labels and document ids of rows of text."""
 
     X: Any
     labels: FloatArray
@@ -181,7 +182,7 @@ class Parsed(NamedTuple):
 
 
 class Reader:
-    """Reads features, labels and document ids of surveyed files into arrays of the wanted kind."""
+    """Reader of features, labels and document ids of surveyed files."""
 
     def __init__(self, surveys: Sequence[Survey], grouping: Grouping, wanted: LetorOptions) -> None:
         self.surveys, self.grouping, self.options = surveys, grouping, wanted
@@ -190,13 +191,13 @@ class Reader:
 
     @property
     def text_bytes(self) -> int:
-        """The size of the files."""
+        """Total size of the files in bytes."""
         return sum(source.size for source in {survey.chunk.source for survey in self.surveys})
 
     def read(self) -> Parsed:
-        """Features, labels and document ids."""
+        """Read features, labels and document ids."""
         ids, (least, most) = self.id_type(), id_range(self.surveys)
-        while True:  # twice only where a row with ids out of order proves the survey wrong
+        while True:  # at most twice, if a row with unordered ids proves the survey wrong
             shape = self.shape(least, most)
             parsed, (below, beyond) = self.parse(shape, ids)
             if parsed is not None:
@@ -204,7 +205,7 @@ class Reader:
             least, most = min(least, below), max(most, beyond)
 
     def shape(self, least: int, most: int) -> Shape:
-        """The shape of the result if ids lie in this range; refused if out of proportion to the text."""
+        """Return the shape of the result for a range of ids; raise an error if it is far larger than the text."""
         n_features, first_id = self.options.n_features, self.options.first_id
         first = first_id if first_id is not None else int(least != 0)
         width = n_features if n_features is not None else max(most - first + 1, 0)
@@ -217,7 +218,7 @@ class Reader:
         return Shape(first, width, first_id is not None, n_features is not None, missing)
 
     def _at_id(self, feature: int, problem: str) -> FormatError:
-        """The error at the first place that names a feature, or without a line if none does."""
+        """Return an error at the first occurrence of a feature, or without a line if it does not occur."""
         for survey in self.surveys:
             chunk = survey.chunk
             match = re.search(rb"(?<!\S)0*%d:" % feature, chunk.source.bytes(chunk.start, chunk.end))
@@ -226,7 +227,7 @@ class Reader:
         return FormatError(problem, path=self.surveys[0].chunk.source.path)
 
     def parse(self, shape: Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
-        """Read the rows in this shape; None if ids lie outside of it, with the range of these."""
+        """Read the rows into this shape; return None and the range of ids if some ids are outside of it."""
         result = self._result(shape.width, ids)
         below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.options.threads)
         if beyond >= 0:
@@ -272,64 +273,64 @@ class Reader:
         return X
 
     def id_type(self) -> np.dtype[Any] | None:
-        """The type of the document ids as the text spells them; None if a row has none."""
+        """Type of the document ids in the text; None if a row has none."""
         states = np.array([survey.state for survey in self.surveys])
         longest = int(states[:, kernels.LetorSurvey.ID_LENGTH].max())
         if states[:, kernels.LetorSurvey.N_IDENTIFIED].sum() < self.n_rows:
             return None
         for survey in self.surveys:
             if survey.state[kernels.LetorSurvey.ID_ZERO]:
-                problem = "The document id ends in a zero byte, which ids may not; remove it."
+                problem = "The document id ends in a zero byte, which is not allowed; remove it."
                 raise survey.chunk.source.fault(problem, int(survey.state[kernels.LetorSurvey.ID_ZERO]) - 1)
         try:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:
             path = self.surveys[0].chunk.source.path
-            warn_user(f"{path}: {problem}They are left out.")
+            warn_user(f"{path}: {problem}The document ids are left out.")
             return None
         return np.dtype(f"U{longest}")
 
     @property
     def foreign_ids(self) -> bool:
-        """Whether a document id holds letters beyond ASCII."""
+        """Whether a document id has non-ASCII characters."""
         return any(survey.state[kernels.LetorSurvey.ID_FOREIGN] for survey in self.surveys)
 
     def _document_ids(self, result: Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:
         ids = result.ids.reshape(-1).view(kind)
-        if self.foreign_ids:  # the kernel stores bytes as letters; bytes that are no UTF-8 stay visible
+        if self.foreign_ids:  # the kernel stores bytes as characters; escape bytes that are not UTF-8
             return np.array([word.encode("latin-1").decode("utf-8", "backslashreplace") for word in ids.tolist()])
         return ids
 
 
 def id_range(surveys: Sequence[Survey]) -> tuple[int, int]:
-    """The least and the most feature id that the survey saw."""
+    """Return the smallest and the largest feature id in the survey."""
     states = np.array([survey.state for survey in surveys])
     return int(states[:, kernels.LetorSurvey.LEAST_ID].min()), int(states[:, kernels.LetorSurvey.MOST_ID].max())
 
 
 def n_entries(surveys: Sequence[Survey]) -> int:
-    """The number of features that the rows mention."""
+    """Return the number of entries of all rows."""
     return int(sum(survey.runs[:, kernels.LetorRun.ENTRIES].sum() for survey in surveys))
 
 
 def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
-    """The type of a sparse matrix's indices."""
+    """Return the index type of a sparse matrix."""
     return np.int32 if max(entries, width) <= LARGEST_ID else np.int64
 
 
 def parse_chunks(
     surveys: Sequence[Survey], places: IntArray, shape: Shape, result: Result, threads: int | None
 ) -> tuple[int, int, bool]:
-    """The second pass: fill the result, or raise a `FormatError` about the first line that is not what it should be.
+    """Run the second pass: fill the result, or raise a `FormatError` for the first invalid line.
 
-    Returns the least and the most feature id outside the result, and whether ids of a sparse row are out of order.
-    `places`: for each run of all chunks, the row and the entry in the result where it starts.
+    Return the smallest and largest feature id outside the result, and whether the ids of a sparse row are unordered.
+    `places` contains the first row and entry in the result for each run of all chunks.
     """
     firsts = np.cumsum([0] + [len(survey.runs) for survey in surveys])
     jobs = [(survey, places[first:last]) for survey, first, last in zip(surveys, firsts, firsts[1:], strict=False)]
     outcomes = each_block(lambda job: _parse(*job, shape, result), jobs, threads)
     states = []
-    for outcome in outcomes:  # in the order of the text, so that the first fault is the one reported
+    for outcome in outcomes:  # in the order of the text, so that the first fault is reported
         if isinstance(outcome, FormatError):
             raise outcome
         states.append(outcome)
@@ -338,11 +339,11 @@ def parse_chunks(
 
 
 def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> IntArray | FormatError:
-    """Parse a chunk; return the least and most id outside, whether ids are unordered, where it ended; or the error."""
+    """Parse a chunk; return the range of ids outside, whether ids are unordered and the end position, or the error."""
     chunk, figures = survey.chunk, np.empty(4, dtype=np.int64)
     fault = kernels.letor_parse(chunk.read(), survey.runs, places, *shape, *result, figures)
     if fault == kernels.LetorFault.CHANGED:
-        raise FileError(f"{chunk.source.path} changed while it was read. Read it again when nothing writes to it.")
+        raise FileError(f"{chunk.source.path} changed while it was read. Read it again when it no longer changes.")
     if fault == kernels.LetorFault.FINE:
         return figures
     single = result.values.itemsize == 4
@@ -350,7 +351,7 @@ def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> In
 
 
 def looks_like_letor(first_bytes: bytes) -> bool:
-    r"""Whether a file that starts with these bytes (decompressed) may be LETOR text: judged by its first full row.
+    r"""Return whether a file with these first (decompressed) bytes may be LETOR text, according to its first row.
 
     >>> looks_like_letor(b"# a comment\n2 qid:10 1:0.5 2:NULL # docid = x\n")
     True
@@ -363,7 +364,7 @@ def looks_like_letor(first_bytes: bytes) -> bool:
     if first is None:
         return False
     if len(lines) == 1 and len(first) > 2 and b"#" not in lines[0]:
-        first.pop()  # the bytes end within the line, perhaps within a token
+        first.pop()  # the bytes may end within a token
     label, *rest = first
     features = rest[1:] if rest and rest[0].startswith(b"qid:") else rest
     return bool(rest) and (is_float(label) or label == b"NULL") and all(_is_feature(token) for token in features)

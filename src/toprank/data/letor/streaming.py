@@ -1,8 +1,7 @@
-"""LETOR text, block by block, for a stored copy of text that is larger than memory.
+"""Streaming of LETOR text into a stored copy, for text larger than memory.
 
-The survey of the whole text comes first, as for reading: it counts rows and queries, finds the width of the matrix,
-and so the final shapes are known before a row is written. What it keeps is one line for each query. The second pass
-then reads a few megabytes of text at a time.
+As in reading, the first pass counts rows and queries and determines the width of the matrix, so the shapes of all
+arrays are known before writing. It stores one entry per query. The second pass reads a few megabytes of text at a time.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from toprank.data.letor.survey import SurveyedText
 from toprank.data.queries import IN_MEMORY
 from toprank.data.store.stream import Block, ColumnDescription, StartAgain, Started, sparse_block, started_sparse
 
-_PART = 32 << 20  # bytes of arrays at a time, and more where that keeps all threads busy, but not without end:
-_LARGEST_PART = 2  # times as much
+_PART = 32 << 20  # bytes of arrays per block; more if needed to keep all threads busy, up to
+_LARGEST_PART = 2  # times this size
 
 
 class LetorStream:
-    """The files of `read_letor`, surveyed; its options."""
+    """Stream over the files of `read_letor` after the first pass."""
 
     def __init__(
         self,
@@ -49,23 +48,23 @@ class LetorStream:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Numbers of rows and features."""
         return self._whole.n_rows, self._shape.width
 
     @property
     def description(self) -> ColumnDescription:
-        """The names in the side files, and the feature id of the first column."""
+        """Feature names from the side files, and the feature id of the first column."""
         first, names = self._shape.first_id, self._text.names
         return ColumnDescription(None if names is None else names.check(first, self._shape.width), first)
 
     def arrays(self) -> dict[str, Started]:
-        """What the blocks are made of."""
+        """Describe the arrays in the blocks."""
         n, width = self.shape
         kind = self._wanted.dtype
         arrays = {"X": Started(kind, (width,), n)}
         if not self._wanted.dense:
             entries = n_entries(self._surveys)
-            length = None if self._wanted.zeros else entries  # where NULLs are left out, nobody has counted them
+            length = None if self._wanted.zeros else entries  # the number of entries without NULLs is unknown
             arrays = started_sparse(kind, np.dtype(index_type(entries, width)), n, length)
         arrays["labels"] = Started(np.dtype(np.float64), (), n)
         if self._id_type is not None:
@@ -73,11 +72,11 @@ class LetorStream:
         return arrays
 
     def blocks(self) -> Iterator[Block]:
-        """The rows, in order; refuses at the first line that is not what it should be."""
+        """Iterate over the rows in order; raise an error at the first invalid line."""
         entries = 0
         for number, part in enumerate(self._parts()):
             parsed, outside = part.parse(self._shape, self._id_type)
-            if number == 0:  # a line that cannot be read at all would have been the better thing to report
+            if number == 0:  # after the first block, because an unreadable line is the more helpful error
                 self.rest()
             if parsed is None:
                 raise self._wider(outside)
@@ -86,7 +85,7 @@ class LetorStream:
             yield block
 
     def _parts(self) -> Iterator[Reader]:
-        """Readers of some neighboring chunks each."""
+        """Yield readers of consecutive chunks."""
         per_row, at_least = self._bytes_per_row(), available_threads(self._wanted.threads)
         first, first_run, last_run, rows = 0, 0, 0, 0
         for last, survey in enumerate(self._surveys, 1):
@@ -100,19 +99,19 @@ class LetorStream:
                 first, first_run, rows = last, last_run, 0
 
     def _bytes_per_row(self) -> int:
-        """Bytes of memory that a row takes while it is read."""
+        """Return the number of bytes in memory per row during reading."""
         n, width = self.shape
         kind = self._wanted.dtype
         features = (
             width * kind.itemsize if self._wanted.dense else 16 + n_entries(self._surveys) * (kind.itemsize + 4) // n
         )
         ids = 0 if self._id_type is None else self._id_type.itemsize
-        if ids and self._whole.foreign_ids:  # three arrays, and two strings of Python's
+        if ids and self._whole.foreign_ids:  # three arrays, and two Python strings
             ids = 3 * ids + 256
         return features + ids + np.dtype(np.float64).itemsize
 
     def _wider(self, outside: tuple[int, int]) -> StartAgain:
-        """Find the true range of ids, in a text with ids out of order, so that one more start is enough."""
+        """Find the true range of ids in a text with unordered ids, so that one restart suffices."""
         least, most = self._ids_seen
         ranges = [outside, *(part.parse(self._shape, self._id_type)[1] for part in self._parts())]
         self._ids_seen = min(least, *(r[0] for r in ranges)), max(most, *(r[1] for r in ranges))
@@ -124,12 +123,12 @@ class LetorStream:
         block["labels"] = parsed.labels
         ids = parsed.document_ids
         if ids is not None:
-            # Where some ids are foreign, no block is wider than its letters: the room was measured in bytes.
+            # The width is in bytes, so blocks with non-ASCII ids need at most as many characters.
             block["document_ids"] = ids.astype(f"U{longest_text(ids)}") if self._whole.foreign_ids else ids
         return block
 
     def rest(self) -> Block:
-        """The arrays that are small enough to be held: queries, and what the side files say."""
+        """Return the arrays that fit into memory: queries and the columns of side files."""
         return self._rest
 
     @cached_property

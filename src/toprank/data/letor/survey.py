@@ -1,9 +1,8 @@
-"""The first pass over LETOR text: chunks of whole lines are measured on several threads, and runs become queries.
+"""First pass over LETOR text: chunks of complete lines are measured in parallel, and runs of rows become queries.
 
-A run is some consecutive rows with one query token. LightGBM's side files `x.query` (or `x.group`), `x.weight` and
-`x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions. So do three of
-our own: `x.query_weight`, the weight of each row's query, `x.teacher`, another ranker's score of each row, and
-`x.names`, the features by id and name.
+A run is a sequence of consecutive rows with the same query token. Side files of a text `x` have one number per line:
+LightGBM's `x.query` (or `x.group`) with query sizes, `x.weight` and `x.position`, and toprank's `x.query_weight` with
+the query weight of each row and `x.teacher` with scores of another ranker. `x.names` contains feature ids and names.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from toprank.data.queries import Queries, factorize, joined_queries, weight_of_e
 from toprank.errors import FormatError, Remedy, join_parts
 
 _REGROUP = Remedy("read with {regroup}.", regroup=True)
-_CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
-_ROOM = 1024  # runs to begin with; the table doubles, so a guess that is too low costs little
+_CHUNK = 4 << 20  # bytes per chunk, rounded up to complete lines
+_ROOM = 1024  # initial capacity of the run table, which is doubled when full
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """A part of a file that ends with a line. Both passes read it anew: they need no more memory than their threads."""
+    """A part of a file with complete lines. Both passes read it again, so memory depends only on the threads."""
 
     source: ByteSource
     file: int
@@ -39,13 +38,13 @@ class Chunk:
     end: int
 
     def read(self) -> Bytes:
-        """Its bytes, in memory."""
+        """Read the bytes of the chunk."""
         return self.source.array(self.start, self.end)
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """The first pass over a chunk: its run table, the final state, and the query tokens if not all are numbers."""
+    """Result of the first pass over a chunk: run table, final state, and query tokens if not all are numbers."""
 
     chunk: Chunk
     runs: IntArray
@@ -53,14 +52,14 @@ class Survey:
     words: list[bytes | None] | None
 
     def tokens(self) -> list[bytes | None]:
-        """The query token of each run; None where it has none."""
+        """Return the query token of each run, or None."""
         if self.words is not None:
             return self.words
         return [b"%d" % value for value in self.runs[:, kernels.LetorRun.TOKEN_NUMBER].tolist()]
 
 
 def survey_chunks(sources: Sequence[ByteSource], threads: int | None) -> list[Survey]:
-    """The first pass over all files."""
+    """Run the first pass over all files."""
     chunks = [chunk for file, source in enumerate(sources) for chunk in _chunks(source, file)]
     return each_block(_survey, chunks, threads)
 
@@ -87,28 +86,28 @@ def _survey(chunk: Chunk) -> Survey:
     if state[at.N_WORDS]:
         content, spans = text.tobytes(), runs[:, [columns.START, columns.STOP]].tolist()
         words = [content[start:stop] if start >= 0 else None for start, stop in spans]
-    runs[:, columns.STOP] += chunk.start  # from here on places are those in the file
+    runs[:, columns.STOP] += chunk.start  # convert to positions in the file
     runs[runs[:, columns.START] >= 0, columns.START] += chunk.start
     return Survey(chunk, runs, state, words)
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Which rows belong to which query, and where they go.
+    """Assignment of rows to queries and to rows of the result.
 
-    A `problem` waits here, since a line that cannot be read at all is the better thing to report.
+    A `problem` is stored instead of raised, because an unreadable line is the more helpful error.
     """
 
-    ids: npt.NDArray[Any]  # one for each query, in order of first appearance; none where the text has no query tokens
-    sizes: IntArray  # of the queries, in rows
-    places: IntArray  # for each run, the row and the entry of the result where it starts
-    run_rows: IntArray  # for each run, its number of rows
-    stretch_sizes: list[IntArray]  # for each file, the sizes of its stretches of rows of one query, in order
+    ids: npt.NDArray[Any]  # one for each query, by first appearance; empty without query tokens
+    sizes: IntArray  # number of rows of each query
+    places: IntArray  # first row and entry of each run in the result
+    run_rows: IntArray  # number of rows of each run
+    stretch_sizes: list[IntArray]  # for each file, sizes of its sequences of rows of the same query
     problem: FormatError | None
 
     @classmethod
     def from_surveys(cls, surveys: Sequence[Survey], regroup: bool, remedy: Remedy = _REGROUP) -> Grouping:
-        """Group the runs of all chunks; `remedy` is what a message about a scattered query offers."""
+        """Group the runs of all chunks; `remedy` is used in the message about scattered queries."""
         runs = _Runs(
             table=np.concatenate([survey.runs for survey in surveys]),
             files=np.repeat([survey.chunk.file for survey in surveys], [len(survey.runs) for survey in surveys]),
@@ -136,47 +135,47 @@ class Grouping:
         )
 
     def part(self, first: int, last: int) -> Grouping:
-        """The runs ``[first, last)`` by themselves, of text whose rows stay in their order."""
+        """Return the grouping of the runs ``[first, last)`` of text whose rows keep their order."""
         places = self.places[first:last]
         return replace(self, places=places - places[0], run_rows=self.run_rows[first:last])
 
     def scatter(self, per_row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values in the order of the text, brought into the order of the result."""
+        """Reorder values from the order of the text to that of the result."""
         first_rows = np.cumsum(self.run_rows) - self.run_rows
         moved = np.empty_like(per_row)
         moved[np.arange(len(per_row)) + np.repeat(self.places[:, 0] - first_rows, self.run_rows)] = per_row
         return moved
 
     def moved_rows(self) -> IntArray | None:
-        """Where each row of the result stood in the text; None where no row moved."""
+        """Return the row in the text of each row of the result; None if the order is unchanged."""
         first_rows = np.cumsum(self.run_rows) - self.run_rows
         if np.array_equal(self.places[:, 0], first_rows):
             return None
         return self.scatter(np.arange(int(self.run_rows.sum())))
 
     def row_of_text(self, row: int) -> int:
-        """Where a row of the result stood in the text, counted from 0 over all files."""
+        """Return the row in the text, from 0 over all files, of a row of the result."""
         run = int(np.flatnonzero((self.places[:, 0] <= row) & (row < self.places[:, 0] + self.run_rows))[0])
         return int(self.run_rows[:run].sum() + row - self.places[run, 0])
 
 
 class _Runs(NamedTuple):
-    """The run tables of all chunks as one, with the file of each run."""
+    """The concatenated run tables of all chunks, with the file of each run."""
 
     table: IntArray
     files: IntArray
     sources: dict[int, ByteSource]
     words: list[bytes | None] | None
-    """The query token of each run; None where all are numbers."""
+    """Query token of each run; None if all are numbers."""
 
     def name(self, run: int) -> str:
-        """The query of a run, for a message."""
+        """Return the name of the query of a run for messages."""
         number = self.table[run, kernels.LetorRun.TOKEN_NUMBER]
         token = b"%d" % number if self.words is None else self.words[run] or b""
         return token.decode("utf-8", "replace")[:40]
 
     def fault(self, problem: str, run: int, column: int) -> FormatError:
-        """The error for a run, at the place that a column of its table names."""
+        """Return the error for a run, at the position in a column of its table."""
         return self.sources[int(self.files[run])].fault(problem, int(self.table[run, column]))
 
 
@@ -187,7 +186,7 @@ def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
 
 
 def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
-    """Return the number of each run's query, counted by first appearance, the id of each query, and what is wrong."""
+    """Return the query number of each run, by first appearance, the query ids, and the error, if any."""
     if runs.words is None:
         return *factorize(runs.table[:, kernels.LetorRun.TOKEN_NUMBER]), None
     numbers: dict[bytes | None, int] = {}
@@ -196,9 +195,9 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
         codes[run] = numbers.setdefault(word, len(numbers))
     tokens = [token for token in numbers if token is not None]
     for token in tokens:
-        if token.endswith(b"\0"):  # which arrays of strings drop: two ids could become one
+        if token.endswith(b"\0"):  # NumPy strings drop trailing zero bytes, so two ids could become equal
             run = int(np.argmax(codes == numbers[token]))
-            problem = "The id of the query ends in a zero byte, which ids may not; remove it."
+            problem = "The id of the query ends in a zero byte, which is not allowed; remove it."
             return codes, np.array([]), runs.fault(problem, run, kernels.LetorRun.START)
     widest = max(map(len, tokens), default=0)
     text_bytes = sum(source.size for source in runs.sources.values())
@@ -207,7 +206,7 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
         return runs.fault(problem, int(np.argmax(codes == numbers[max(tokens, key=len)])), kernels.LetorRun.START)
 
     what = "The query ids, padded to the longest one,"
-    check_size(4 * widest * len(tokens), text_bytes, what, "Shorten that one.", at_longest)
+    check_size(4 * widest * len(tokens), text_bytes, what, "Shorten the longest one.", at_longest)
     try:
         return codes, np.array([token.decode() for token in tokens]), None
     except UnicodeDecodeError as bad:
@@ -216,7 +215,7 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
 
 
 def _places(sizes: IntArray, order: IntArray) -> IntArray:
-    """Return where each run starts, in rows and in entries, if the runs follow each other in this order."""
+    """Return the first row and entry of each run if the runs are arranged in this order."""
     places = np.empty(sizes.shape, dtype=np.int64)
     places[order] = np.cumsum(sizes[order], axis=0) - sizes[order]
     return places
@@ -225,29 +224,29 @@ def _places(sizes: IntArray, order: IntArray) -> IntArray:
 def _half_named(runs: _Runs, named: npt.NDArray[np.bool_]) -> FormatError:
     odd = int(np.argmax(named != named[0]))
     if named[0]:
-        what = "Expected 'qid:' and the id of the query behind the label, as in the lines before."
+        what = "Expected 'qid:' and the id of the query after the label, as in the previous lines."
     else:
-        what = "This line names its query with 'qid:', but lines before it do not; every line must, or none."
+        what = "This line has a 'qid:', but previous lines do not; add it to all lines, or remove it."
     return runs.fault(what, odd, kernels.LetorRun.STOP if named[0] else kernels.LetorRun.START)
 
 
 def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | None:
-    """The error for the first run whose query was there before, and not just before."""
+    """Return the error for the first run whose query occurred before, but not in the previous run."""
     run = joined_queries(codes)[1]
     if run is None:
         return None
-    problem = f"Query {runs.name(run)} starts again here: its rows are not neighbors."
+    problem = f"Query {runs.name(run)} starts again here: its rows are not contiguous."
     return runs.fault(join_parts(problem, "Sort the lines by query, or", remedy), run, kernels.LetorRun.START)
 
 
 class SurveyedText(NamedTuple):
-    """The files of a text after the first pass."""
+    """Files of a text after the first pass."""
 
     paths: list[Path]
     names: Names | None
     surveys: list[Survey]
     counts: list[int]
-    """The number of rows of each file."""
+    """Number of rows of each file."""
     grouping: Grouping
 
     @classmethod
@@ -260,7 +259,7 @@ class SurveyedText(NamedTuple):
         remedy: Remedy = _REGROUP,
         spool: Path | None = None,
     ) -> Self:
-        """Survey files, compressed ones unpacked in `spool`; for the rest see `Grouping.from_surveys`."""
+        """Run the first pass; compressed files are decompressed in `spool`. See `Grouping.from_surveys`."""
         files = listed_paths(paths)
         names = names_beside(files)
         sources = [open_bytes(file, spool) for file in files]
@@ -269,25 +268,25 @@ class SurveyedText(NamedTuple):
         return cls(files, names, surveys, counts, Grouping.from_surveys(surveys, regroup, remedy))
 
     def queries(self) -> tuple[Queries, npt.NDArray[Any] | None]:
-        """The queries, and their ids where the text names them; refused where the rows of one are scattered."""
+        """Return the queries and, if the text has them, their ids; raise an error for scattered rows."""
         if self.grouping.problem is not None:
             raise self.grouping.problem
         sizes, qids = queries_of(self.paths, self.counts, self.grouping)
         return Queries.from_sizes(sizes), qids
 
     def per_document(self) -> PerDocument:
-        """What the side files say of each row, in the order of the text."""
+        """Read the columns of the side files, in the order of the text."""
         return per_document(self.paths, self.counts)
 
 
 def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:
-    """The number of rows of each file, none of which may be empty."""
+    """Return the number of rows of each file; raise an error for an empty file."""
     counts = [0] * len(sources)
     for survey in surveys:
         counts[survey.chunk.file] += int(survey.state[kernels.LetorSurvey.N_ROWS])
     for source, count in zip(sources, counts, strict=True):
         if count == 0:
-            what = "The file is empty" if source.size == 0 else "The file holds blank lines and comments only"
+            what = "The file is empty" if source.size == 0 else "The file contains only blank lines and comments"
             raise FormatError(f"{what}; expected lines 'label qid:ID id:value …'.", path=source.path)
     return counts
 
@@ -307,8 +306,8 @@ def queries_of(
     for name, side in zip(names, sides, strict=True):
         if side is None:
             raise FormatError(
-                "The lines do not say which query they belong to: add 'qid:ID' behind the labels, or put the sizes of "
-                f"the queries, one a line, into {name.name}.query.",
+                "The lines have no query id: add 'qid:ID' after the labels, or write the query sizes, one per line, to "
+                f"{name.name}.query.",
                 path=name,
                 line=1,
             )
@@ -320,9 +319,9 @@ SIDES = (".query", ".group", ".weight", ".position", ".query_weight", ".teacher"
 
 
 def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray | None:
-    """Return the sizes of the queries of a text of so many rows from its side file; None if there is none.
+    """Read the query sizes of a text with `n_rows` rows from its side file; None if it has none.
 
-    Refused if two side files contradict each other, or the `qid:` tokens of the text (`stretches`).
+    Raise an error if two side files contradict each other or the `qid:` tokens of the text (`stretches`).
     """
     sizes: IntArray | None = None
     for suffix in (".query", ".group"):
@@ -330,7 +329,7 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
         if side is None:
             continue
         listed = _numbers(side, int, np.int64, "a size, a whole number above 0", lambda size: size > 0)
-        total = sum(listed.tolist())  # of Python's integers, which do not overflow
+        total = sum(listed.tolist())  # Python integers do not overflow
         if total != n_rows:
             raise FormatError(f"The sizes of the queries add up to {total}, but {path} has {n_rows} rows.", path=side)
         for other, what in ((sizes, f"the file {path.name}.query"), (stretches, f"the qid: tokens in {path}")):
@@ -341,29 +340,29 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
 
 
 class PerDocument(NamedTuple):
-    """The columns of the side files; None without one."""
+    """Columns of the side files; None for missing files."""
 
     weights: FloatArray | None
     positions: npt.NDArray[np.int64] | None
     query_weights: FloatArray | None
-    """The weight of the row's query, as a column of a table has it."""
+    """Query weight of each row."""
     teacher: FloatArray | None
 
     def grouped(self, grouping: Grouping) -> PerDocument:
-        """The same in the order of the result."""
+        """Return the columns in the order of the result."""
         return PerDocument(*(None if column is None else grouping.scatter(column) for column in self))
 
     def weight_of_each_query(self, queries: Queries, qids: Any) -> FloatArray | None:
-        """The weight of each query, whose rows are neighbors; refused where it differs within one."""
+        """Return the weight of each query of grouped rows; raise an error if it varies within a query."""
         if self.query_weights is None:
             return None
         return weight_of_each_query(self.query_weights, queries, np.arange(len(queries)) if qids is None else qids)
 
 
 def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
-    """Document weights, positions, query weights and a teacher's scores from the side files, in the order of the text.
+    """Read document weights, positions, query weights and teacher scores from side files, in the order of the text.
 
-    Refused if a side file does not fit its text, or some of several texts have one and others do not.
+    Raise an error if a side file does not match its text, or if only some of several texts have one.
     """
 
     def column(suffix: str, read: Callable[[Path], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
@@ -374,10 +373,14 @@ def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
         parts = []
         for path, side, n in zip(paths, sides, n_rows, strict=True):
             if side is None:
-                raise FormatError(f"{present[0]} has no counterpart {path.name}{suffix}; give all or none.", path=path)
+                raise FormatError(
+                    f"{path.name}{suffix} is missing, but {present[0]} exists; give all or none.", path=path
+                )
             parts.append(read(side))
             if len(parts[-1]) != n:
-                raise FormatError(f"There are {len(parts[-1])} lines for the {n} rows of {path}.", path=side)
+                raise FormatError(
+                    f"There are {len(parts[-1])} lines for the {n} rows of {path}; give one for each.", path=side
+                )
         return np.concatenate(parts)
 
     weight, position = "a weight, a finite number that is not negative", "a position, a whole number"
@@ -393,27 +396,28 @@ def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
 
 
 class Names(NamedTuple):
-    """The names of the columns, and the feature id of the first."""
+    """Names of the columns, and the feature id of the first column."""
 
     first_id: int
     names: tuple[str, ...]
     path: Path
 
     def check(self, first_id: int, width: int) -> tuple[str, ...]:
-        """Return the names; refused if the text is read with other columns."""
+        """Return the names; raise an error if the text is read with other columns."""
         if (first_id, width) != (self.first_id, len(self.names)):
             raise FormatError(
-                f"There are names for the features {self.first_id} to {self.first_id + len(self.names) - 1}, but the "
-                f"text is read with {first_id} to {first_id + width - 1}. Without this file the columns have no names.",
+                f"The file names the features {self.first_id} to {self.first_id + len(self.names) - 1}, but the text "
+                f"is read with {first_id} to {first_id + width - 1}. Correct the file, or remove it to read unnamed "
+                "columns.",
                 path=self.path,
             )
         return self.names
 
 
 def names_beside(paths: Sequence[Path]) -> Names | None:
-    """Return the names of the columns from the side files, ``id name`` a line; None if there are none.
+    """Read the names of the columns from the side files, with ``id name`` per line; None without such files.
 
-    Refused if they cannot be read, or differ between texts that are read as one.
+    Raise an error if they are invalid, or differ between texts that are read as one.
     """
     sides = [beside(path, ".names") for path in paths]
     present = [_names(side) for side in sides if side is not None]
@@ -421,10 +425,14 @@ def names_beside(paths: Sequence[Path]) -> Names | None:
         return None
     for path, side in zip(paths, sides, strict=True):
         if side is None:
-            raise FormatError(f"{present[0].path} has no counterpart {path.name}.names; give all or none.", path=path)
+            raise FormatError(
+                f"{path.name}.names is missing, but {present[0].path} exists; give all or none.", path=path
+            )
     for other in present[1:]:
         if other[:2] != present[0][:2]:
-            raise FormatError(f"The names of the features differ from those in {present[0].path}.", path=other.path)
+            raise FormatError(
+                f"The feature names differ from {present[0].path}; give all files the same names.", path=other.path
+            )
     return present[0]
 
 
@@ -434,27 +442,27 @@ def _names(side: Path) -> Names:
         token, blank, name = line.rstrip(b"\r\n").partition(b" ")
         expected = ids[-1] + 1 if ids else (0 if token == b"0" else 1)
         if not blank or token != str(expected).encode():
-            raise FormatError(f"Expected feature id {expected}, a blank and a name.", path=side, line=number)
+            raise FormatError(f"Expected feature id {expected}, a space and a name.", path=side, line=number)
         ids.append(expected)
         try:
             names.append(name.decode())
         except UnicodeDecodeError:
-            raise FormatError("A name must be written in UTF-8.", path=side, line=number) from None
+            raise FormatError("The name is not UTF-8 text.", path=side, line=number) from None
     if not ids:
         raise FormatError("The file has no names; remove it.", path=side)
     return Names(ids[0], tuple(names), side)
 
 
 def beside(path: Path, suffix: str) -> Path | None:
-    """Return the side file of a text, if there is one."""
+    """Return the side file of a text, or None."""
     candidates = [path.with_name(path.name + suffix), plain_name(path).with_name(plain_name(path).name + suffix)]
-    return next((side for side in candidates if os.path.isfile(side)), None)  # none where the name is too long
+    return next((side for side in candidates if os.path.isfile(side)), None)  # False if the name is too long
 
 
 def _numbers(
     side: Path, convert: Callable[[bytes], Any], dtype: type, expected: str, allowed: Callable[[Any], bool]
 ) -> npt.NDArray[Any]:
-    """Read one number from each line that is not blank."""
+    """Read one number from each non-blank line."""
     values = []
     for number, line in open_bytes(side).lines():
         if not (token := line.strip()):
@@ -470,4 +478,4 @@ def _numbers(
     try:
         return np.array(values, dtype=dtype)
     except OverflowError:
-        raise FormatError(f"Expected {expected}; a number is far too large.", path=side) from None
+        raise FormatError(f"Expected {expected}; a number is too large.", path=side) from None

@@ -1,4 +1,4 @@
-"""LETOR text from ranking data: shortest numbers that read back exactly, batches of rows, all or nothing."""
+"""Writing of LETOR text: shortest numbers that read back exactly, in batches, atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toprank.data.letor.survey import SIDES, beside
 from toprank.data.warnings import warn_codes
 from toprank.errors import DataError, FileError, UnknownNameError
 
-_BATCH = 1 << 20  # features turned into text at once: texts of some 15 bytes, held three times while they are joined
+_BATCH = 1 << 20  # values formatted at once; each needs about 15 bytes, stored three times
 
 
 def write_letor(
@@ -28,31 +28,30 @@ def write_letor(
     first_feature_id: int = 1,
     missing: Literal["NULL", "omit"] = "NULL",
 ) -> None:
-    """Write LETOR / SVMrank text, compressed where the name ends in .gz or .zst; `read_letor` gives the same data back.
+    """Write LETOR / SVMrank text, compressed if the name ends in .gz or .zst; `read_letor` restores the data.
 
-    A line is ``label qid:ID id:value … #docid = ID``. Numbers are the shortest that read back exactly in their type,
-    whole numbers are written without a point. A label of NaN (not judged) is written as ``NULL``, which other programs
-    refuse instead of taking it for a grade; give -1 where they shall read it. Document weights and positions go into
-    LightGBM's side files `path.weight` and `path.position`; query weights, a teacher's scores and feature names into
-    side files of our own, `path.query_weight` and `path.teacher` (a line for each row) and `path.names` (``id name``).
-    Metadata columns have no place in the format and are left out. Files appear all or nothing.
+    A line is ``label qid:ID id:value … #docid = ID``. Numbers have the fewest digits that read back exactly, integers
+    no decimal point. NaN labels (not judged) are written as ``NULL``, which other programs reject instead of reading it
+    as a grade; use -1 for programs that should accept it. Document weights and positions are written to LightGBM's side
+    files `path.weight` and `path.position`; query weights, teacher scores and feature names to toprank's side files
+    `path.query_weight`, `path.teacher` (one line per row) and `path.names` (``id name``). Metadata are not written. All
+    files are written atomically.
 
-    Categories are written as their codes, which depend on the table that was read; a `CodesWarning` says so.
+    Categories are written as codes, which depend on the table that was read, with a `CodesWarning`.
 
-    Text has no types: query ids that are strings but look like integers come back as integers; a last column without
-    a written value, or with `first_feature_id=0` a first one, is known to the reader only if it is told
-    (`n_features=`, `first_feature_id=`).
+    Text has no types: string query ids that look like integers are read back as integers. Pass `n_features=` to the
+    reader if the last column has no written value, and `first_feature_id=0` if the first column, with id 0, has none.
 
     Args:
-        data: what to write. Of a sparse matrix the stored entries are written.
-        path: the file to write; an existing one is replaced.
-        first_feature_id: the id of the first column, 0 or 1.
-        missing: write NaN as ``id:NULL``, or leave the feature out of the line ("omit"; dense data only, since an
-            absent feature of a sparse matrix is a zero).
+        data: data to write; for a sparse matrix, only stored entries are written.
+        path: output file, which is replaced if it exists.
+        first_feature_id: feature id of the first column, 0 or 1. Default: 1.
+        missing: "NULL" writes NaN as ``id:NULL``, "omit" leaves the feature out of the line. "omit" needs dense data
+            without stored NaN in sparse ones, since an absent feature of a sparse matrix is a zero. Default: "NULL".
 
     Raises:
         DataError: an id cannot be written, or an option does not fit the data.
-        FileError: a file cannot be written, or side files of another data set lie beside it.
+        FileError: a file cannot be written, or side files of another data set exist.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.txt"
@@ -78,7 +77,7 @@ def write_letor(
     for suffix in SIDES:
         stale = beside(path, suffix) if suffix not in written else None
         if stale is not None:
-            raise FileError(f"{stale} lies there and would be read as part of the new {path}; move it away first.")
+            raise FileError(f"{stale} exists and would be read as part of the new {path}; move it away first.")
     if data.is_sparse and missing == "omit" and np.isnan(data.X.data).any():
         raise DataError("missing='omit' would turn the NaN entries of a sparse matrix into zeros; use 'NULL'.")
     warn_codes(data, "LETOR text")
@@ -95,27 +94,27 @@ def write_letor(
 
 
 def _names(data: RankingData, first_feature_id: int) -> bytes:
-    """The side file of the feature names; empty where there are none."""
+    """Return the content of the side file of feature names; empty without names."""
     names = data.feature_names or ()
     for name in names:
         if "\n" in name or "\r" in name:
-            raise DataError(f"The feature name {name!r} holds a line break and could not be read back; rename it.")
+            raise DataError(f"The feature name {name!r} contains a line break and could not be read back; rename it.")
     return "".join(f"{number} {name}\n" for number, name in enumerate(names, first_feature_id)).encode()
 
 
 def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
-    """Refuse ids that the reader would cut short or miss."""
+    """Raise an error for ids that the reader would truncate or miss."""
     if words.dtype.kind != "U":
         return
     for word in words.tolist():
         check_utf8(word, kind)
         if word == "" or re.search(forbidden, word):
-            what = "is empty" if word == "" else "holds a blank, a line break or #"
+            what = "is empty" if word == "" else "contains whitespace, a line break or #"
             raise DataError(f"The {kind} {word!r} {what} and could not be read back; choose another.")
 
 
 def _batches(matrix: Any) -> list[tuple[int, int]]:
-    """Ranges of rows with about `_BATCH` features each."""
+    """Return ranges of rows with about `_BATCH` values each."""
     n_rows, width = matrix.shape
     starts = np.arange(n_rows + 1) * max(width, 1) if isinstance(matrix, np.ndarray) else matrix.indptr
     return blocks_of(starts, _BATCH)
@@ -124,7 +123,7 @@ def _batches(matrix: Any) -> list[tuple[int, int]]:
 def _entries(
     matrix: Any, first: int, last: int, omit: bool
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """The columns and values that some rows have, row by row, and where each row starts."""
+    """Return the columns and values of some rows, in row order, and the start of each row."""
     if not isinstance(matrix, np.ndarray):
         ends = matrix.indptr[first : last + 1]
         return matrix.indices[ends[0] : ends[-1]], matrix.data[ends[0] : ends[-1]], ends - ends[0]
@@ -137,12 +136,12 @@ def _entries(
 
 
 def _lines(data: RankingData, first: int, last: int, first_feature_id: int, omit: bool) -> Any:
-    """The text of some rows, as one buffer of bytes."""
+    """Return the text of some rows as bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def text(values: npt.NDArray[Any]) -> Any:
-        if values.dtype.kind == "U":  # as a list: Arrow cuts NumPy's strings at a zero byte
+        if values.dtype.kind == "U":  # as a list, because Arrow truncates NumPy strings at a zero byte
             return pa.array(values.tolist(), pa.string())
         return pc.fill_null(pc.cast(pa.array(values, from_pandas=True), pa.string()), "NULL")
 

@@ -1,4 +1,4 @@
-"""Files of tables: Parquet (one file or a folder of them), Arrow IPC / Feather, CSV; read in strips."""
+"""Table files: Parquet (files or folders), Arrow IPC / Feather and CSV, read in blocks."""
 
 from toprank.data.tables.reading import read_table
 from toprank.data.tables.writing import write_table

@@ -1,8 +1,8 @@
-"""Files of tables: Parquet (one file or a folder of them), Arrow IPC / Feather, CSV; read in strips.
+"""Reading of table files: Parquet (files or folders), Arrow IPC / Feather and CSV.
 
-Read whole, memory stays near the size of the arrays: a strip of rows is converted, copied to its place, and forgotten.
-Read block by block, for a stored copy of tables that are larger than memory, a first pass reads the column of query ids
-alone: it counts rows and queries, and refuses a query that starts again, before anything is written.
+Tables are read in blocks of rows, so memory is close to the size of the resulting arrays. For a stored copy of tables
+larger than memory, a first pass reads only the query ids: it counts rows and queries, and raises an error for a query
+whose rows are not contiguous before anything is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class TableStream:
-    """The files of `read_table`, surveyed; its options. All files must have the same columns of the same types."""
+    """Stream over the files of `read_table` after a first pass; all files must have the same columns and types."""
 
     def __init__(
         self,
@@ -58,26 +58,26 @@ class TableStream:
             roles=self._layout.assigned,
         )
         self._query_weights: FloatArray = np.zeros(len(self._queries))
-        self._weighed = 0  # so many queries have a weight by now
+        self._weighed = 0  # number of queries whose weight is known
         self._any_weight = False
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Numbers of rows and features."""
         return self._queries.n_documents, len(self._layout.features)
 
     def arrays(self) -> dict[str, Started]:
-        """What the blocks are made of."""
+        """Describe the arrays in the blocks."""
         n, width = self.shape
         arrays = {"X": Started(self._layout.dtype, (width,), n)}
         for role, field in FIELDS.items():
             if role == "label" or role in self._layout.roles:
-                kind = PER_DOCUMENT[field]  # of text only once all rows are read: how long it is
+                kind = PER_DOCUMENT[field]  # the length of text is unknown until all rows are read
                 arrays[field] = Started(None if kind is str else np.dtype(kind), (), n)
         return arrays
 
     def blocks(self) -> Iterator[Block]:
-        """The rows, in order; refuses a value that ranking data cannot hold, by file and row."""
+        """Iterate over the rows in order; raise an error with file and row for an invalid value."""
         self._weighed = before = 0
         unknown = UnknownLevelTracker(self._layout.encoding or Encoding(()))
         for source in self._sources:
@@ -91,7 +91,7 @@ class TableStream:
         unknown.warn()
 
     def _block(self, batch: Any, row: int, before: int, unknown: UnknownLevelTracker) -> Block:
-        """A strip of rows that starts at `row` in its file, with so many rows `before` it in all files."""
+        """Convert a batch that starts at `row` in its file, after `before` rows of all files."""
         n, layout = batch.num_rows, self._layout
         values = {
             role: role_values(role, name, [batch.column(name)], layout, row)
@@ -108,7 +108,7 @@ class TableStream:
         return {"X": X} | columns
 
     def _weigh(self, per_row: FloatArray, before: int) -> None:
-        """Note the weights of the queries of a strip of rows; the first of them may have begun in an earlier one."""
+        """Store the query weights of a batch of rows; its first query may have started in an earlier batch."""
         if not len(per_row):
             return
         starts = self._queries.offsets[:-1]
@@ -124,9 +124,11 @@ class TableStream:
         self._weighed = last
 
     def rest(self) -> Block:
-        """The arrays that are small enough to be held: queries and their weights, and what is carried along."""
+        """Return the arrays that fit into memory: queries, their weights and metadata."""
         if "weight" in self._layout.roles and not self._any_weight:
-            raise FormatError("document_weights are all zero; nothing would count.", path=self._sources[0].path)
+            raise FormatError(
+                "document_weights are all zero; give at least one positive weight.", path=self._sources[0].path
+            )
         arrays = {"offsets": self._queries.offsets, "qids": self._qids} | self._metadata.arrays()
         if "query_weight" in self._layout.roles:
             with about(self._sources[0].path):
@@ -137,10 +139,10 @@ class TableStream:
 
 
 def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bool, any_number: bool) -> None:
-    """Refuse files whose columns differ from the first file's in name or type: nobody wrote them to be one table.
+    """Raise an error for files whose column names or types differ from the first file.
 
-    Further columns do not matter where the features were given by name (`any_column`), nor do types of features that
-    are numbers where the precision was given (`any_number`).
+    Additional columns are allowed if the features are given by name (`any_column`), and numeric features may have
+    different types if the dtype is given (`any_number`).
     """
     first = sources[0]
     for source in sources[1:]:
@@ -148,12 +150,12 @@ def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bo
         extra = [name for name in source.schema.names if name not in known]
         if extra and not any_column:
             raise FormatError(
-                f"There {'is a column' if len(extra) == 1 else 'are columns'} {listed(extra)}, which {first.path} does "
-                "not have. Give all files the same columns, or name those to use with",
+                f"{first.path} does not have the {'column' if len(extra) == 1 else 'columns'} {listed(extra)} of this "
+                "file. Give all files the same columns, or name the ones to use with",
                 path=source.path,
                 remedy=Remedy("{features}.", features=[...]),
             )
-        if source.kind == "csv":  # text has no types but those it is read with
+        if source.kind == "csv":  # CSV columns have no types of their own
             continue
         for name in layout.columns:
             here, there = (table.schema.field(name).type for table in (source, first))
@@ -162,14 +164,14 @@ def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bo
             if here != there and not fits:
                 end, remedy = ".", ""
                 if name in layout.features:
-                    end = ", or say which precision to use with"
+                    end = ", or choose the precision with"
                     remedy = Remedy("{dtype}.", "toprank convert {dtype}.", dtype=...)
                 problem = f"Column '{name}' holds {here}, but {there} in {first.path}. Write all files with the same"
                 raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 
 
 def agreed_layout(sources: Sequence[TableSource], options: TableOptions) -> Layout:
-    """The layout that all files have in common, with the levels of its categories."""
+    """Return the common layout of all files, with the levels of its categories."""
     layout = common_layout(sources, options)
     any_column = options.features is not None or known_columns(options.like)[0] is not None
     _refuse_drift(sources, layout, any_column=any_column, any_number=options.dtype is not None)
@@ -177,7 +179,7 @@ def agreed_layout(sources: Sequence[TableSource], options: TableOptions) -> Layo
 
 
 def _survey(sources: Sequence[TableSource], layout: Layout) -> tuple[Queries, Array]:
-    """The queries of all files as one table, and their ids."""
+    """Return the queries of all files as one table, and their ids."""
     if "qid" not in layout.roles:
         n = sum(_count_rows(source, layout) for source in sources)
         if n == 0:
@@ -203,7 +205,7 @@ def _survey(sources: Sequence[TableSource], layout: Layout) -> tuple[Queries, Ar
 
 
 def _query_ids(source: TableSource, layout: Layout) -> Iterator[Array]:
-    """The query ids of a file, a strip of rows at a time."""
+    """Iterate over the query ids of a file in batches."""
     name, row = layout.roles["qid"], 0
     for batch in source.batches(Layout(Roles(query=name), (), layout.dtype)):
         if batch.num_rows:
@@ -216,7 +218,7 @@ def _query_ids(source: TableSource, layout: Layout) -> Iterator[Array]:
 
 
 def _metadata_columns(sources: Sequence[TableSource], layout: Layout) -> dict[str, Array]:
-    """The columns that are carried along, of all files as one table."""
+    """Return the metadata columns of all files as one table."""
     if not layout.metadata:
         return {}
     alone = Layout(Roles(metadata=layout.assigned.metadata, text=layout.text), (), layout.dtype)
@@ -237,7 +239,7 @@ def _count_rows(source: TableSource, layout: Layout) -> int:
 def _starts_again(sources: Sequence[TableSource], file_starts: list[int], qid: Any, row: int) -> FormatError:
     file = int(np.searchsorted(file_starts, row, side="right")) - 1
     return FormatError(
-        f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbors. "
+        f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not contiguous. "
         "Sort the rows by query, or",
         remedy=IN_MEMORY,
         path=sources[file].path,
@@ -250,14 +252,14 @@ def read_table(
     format: str | None = None,
     **keywords: Unpack[TableKeywords],
 ) -> RankingData:
-    """Ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.
+    """Read ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.
 
-    The columns' roles are found as in `toprank.data.frames.from_frame`. Several files are read as one table, in
-    order, and must have the same columns of the same types; `features` says which columns count, `dtype` settles the
-    precision of the features. A CSV file needs a header line; it may be compressed (.gz, .zst); numbers are
-    float64 unless `dtype` says otherwise; query ids that are all written as plain whole numbers are numbers, and so are
-    columns to `metadata`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text
-    is a category, and an empty cell of it a missing value.
+    The keywords and the inference of roles are those of `toprank.data.frames.from_frame`. Several files are read as one
+    table, in order, and must have the same columns and types, unless `features` selects columns or `dtype` sets the
+    precision of the features. A CSV file needs a header line and may be compressed (.gz, .zst). Its numbers are float64
+    unless `dtype` is given; query ids and metadata columns that are all integers become integers, and metadata columns
+    of dates such as 2024-05-31 or 2024-05-31 23:59:00 become dates. Text columns are categories, with empty cells as
+    missing values.
     """
     check_keywords("read_table", keywords)
     options = TableOptions.from_keywords(keywords)
@@ -272,7 +274,7 @@ def read_table(
 def query_ids(
     paths: PathLike | Sequence[PathLike], *, format: str | None = None, qid: Choice = None
 ) -> npt.NDArray[Any]:
-    """The query id of each row, in the order of the files, however the rows are grouped."""
+    """Return the query id of each row, in the order of the files, even if the rows of a query are scattered."""
     sources = sources_of(paths, format)
     with about(sources[0].path):
         layout = common_layout(sources, TableOptions(roles=replace(Roles.none(), query=qid), features=[]))
@@ -280,7 +282,7 @@ def query_ids(
 
 
 def common_layout(sources: Sequence[TableSource], options: TableOptions) -> Layout:
-    """The first file's layout, with a precision that suits all files; the levels of its categories, from all files."""
+    """Return the layout of the first file, with a precision suitable for all files."""
     texts = {
         column.name for column in (known_columns(options.like)[1] or Encoding(())).columns if column.kind == "text"
     }
@@ -290,7 +292,7 @@ def common_layout(sources: Sequence[TableSource], options: TableOptions) -> Layo
     for source in sources:
         absent = [name for name in first.columns if name not in source.schema.names]
         if absent:
-            raise FormatError(f"There is no column {listed(absent)}, which {sources[0].path} has.", path=source.path)
+            raise FormatError(f"The column {listed(absent)} of {sources[0].path} is missing here.", path=source.path)
         with about(source.path):
             kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
             as_first = replace(options, roles=first.assigned, features=first.features, like=kinds)
@@ -300,7 +302,7 @@ def common_layout(sources: Sequence[TableSource], options: TableOptions) -> Layo
 
 
 def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
-    """The layout once the levels of its categories are known: a pass over their columns in all files."""
+    """Return the layout with the levels of its categories, after a pass over their columns in all files."""
     if not layout.to_learn:
         return layout
     return learn_levels(layout, (batch for source in sources for batch in source.batches(layout_to_learn(layout))))

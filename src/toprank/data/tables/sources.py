@@ -1,6 +1,6 @@
-"""The files of a table, seen alike: their columns, and their rows as a stream of Arrow record batches.
+"""Uniform access to table files: their columns, and their rows as Arrow record batches.
 
-A file is open while its columns or its rows are read, and no longer: a folder may hold any number of them.
+A file is open only while its columns or rows are read, so a folder may contain any number of files.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from toprank.data.bytesource import PathLike, delimiter_of, is_float, listed_pat
 from toprank.data.frames.layout import Layout
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, became_shorter
 
-_QUOTED = 2000  # letters of Arrow's messages that are looked at: they quote whole values
-_STRIP = 16384  # rows at a time, fewer where they are wide:
+_QUOTED = 2000  # characters of Arrow messages to inspect, since they quote whole values
+_STRIP = 16384  # rows per batch, fewer for wide tables:
 _STRIP_BYTES = 32 << 20
-_CSV_BLOCKS = (1 << 20, 64 << 20)  # bytes of CSV text at a time: usually, and where a row takes more
+_CSV_BLOCKS = (1 << 20, 64 << 20)  # bytes of CSV text per block: default, and for longer rows
 
 
 class TableSource(NamedTuple):
-    """A file: its columns, and its number of rows where that costs nothing to know."""
+    """A file with its columns and, if known without reading it, its number of rows."""
 
     path: Path
     kind: str
@@ -34,7 +34,7 @@ class TableSource(NamedTuple):
     n_rows: int | None
 
     def typed(self, texts: Collection[str]) -> Any:
-        """Its columns; those in `texts` are text in CSV, which has no types."""
+        """Return the schema; in CSV, which has no types, columns in `texts` are text."""
         import pyarrow as pa
 
         if self.kind != "csv":
@@ -43,11 +43,11 @@ class TableSource(NamedTuple):
         return pa.schema(fields, metadata=self.schema.metadata)
 
     def whole_schema(self) -> Any:
-        """All of its columns; those of CSV are text, as they are written."""
+        """Return the schema with all columns; CSV columns are text."""
         return self.typed(self.schema.names)
 
     def whole_rows(self) -> Iterator[Any]:
-        """The rows with all of their columns, as they are."""
+        """Iterate over the unchanged rows with all columns."""
         import pyarrow as pa
 
         with ExitStack() as stack, _arrow_errors(self.path, self.kind):
@@ -60,29 +60,29 @@ class TableSource(NamedTuple):
                 yield from _csv_rows(self.path, dict.fromkeys(self.schema.names, pa.string()), threads=True)
 
     def batches(self, layout: Layout) -> Iterator[Any]:
-        """The rows, with the columns of a layout, a strip at a time; errors name this file.
+        """Iterate over the rows in batches with the columns of a layout; errors name this file.
 
-        A compressed batch of an Arrow file is unpacked as a whole: whoever wrote it chose how much memory that takes.
+        Compressed batches of an Arrow file are decompressed as a whole, so memory depends on their size.
         """
         strip = max(1024, min(_STRIP, _STRIP_BYTES // max(1, len(layout.features) * layout.dtype.itemsize)))
         with ExitStack() as stack, _arrow_errors(self.path, self.kind):
             size = os.path.getsize(self.path)
             for whole in _FORMATS[self.kind].batches(self, layout, strip, stack):
-                whole.validate(full=True)  # damaged offsets inside a batch would be read outside its memory
+                whole.validate(full=True)  # damaged offsets would cause reads outside of the memory of the batch
                 for first in range(0, max(1, whole.num_rows), strip):
-                    if os.path.getsize(self.path) < size:  # what is mapped and gone would end the process
+                    if os.path.getsize(self.path) < size:  # accessing truncated parts of the map would kill the process
                         raise became_shorter(self.path)
                     yield whole.slice(first, strip)
 
 
 def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[TableSource]:
-    """The files to read: those given, and the Parquet files of given folders by name."""
-    files = listed_paths([file for path in listed_paths(paths) for file in files_in(path)])  # none of them twice
+    """Return the files to read, with folders replaced by their Parquet files."""
+    files = listed_paths([file for path in listed_paths(paths) for file in files_in(path)])  # rejects duplicates
     kind = format or promised_format(files[0])
     if kind not in _FORMATS:
         instruction = f"give {{format}} as one of {', '.join(_FORMATS)}."
         remedy = Remedy(instruction, "name it .parquet, .csv … or use toprank convert {format}.", format=...)
-        raise DataError(f"{files[0]}: the name does not tell the format;", remedy=remedy)
+        raise DataError(f"The format of {files[0]} is not clear from its name;", remedy=remedy)
     return [_source(file, kind) for file in files]
 
 
@@ -94,7 +94,7 @@ def _source(path: Path, kind: str) -> TableSource:
 
 
 def files_in(path: Path) -> list[Path]:
-    """Return a file itself, or the Parquet files of a folder and of the folders in it that are named like one."""
+    """Return a file itself, or the Parquet files of a folder, including those in subfolders named *.parquet."""
     with os_errors(path, "read"):
         if not path.is_dir():
             return [path]
@@ -103,23 +103,23 @@ def files_in(path: Path) -> list[Path]:
         )
     visible = [entry for entry in inside if not entry.name.startswith((".", "_"))]
     if not visible:
-        raise FileError(f"{path} holds no Parquet files (*.parquet) and is no stored copy; give a list of files.")
+        raise FileError(f"{path} contains no Parquet files (*.parquet) and is not a stored copy; give a list of files.")
     return [file for entry in visible for file in files_in(entry)]
 
 
 def by_number(path: Path) -> tuple[Any, ...]:
-    """A key that sorts names as people count: part.2 before part.10, as Dask and Spark write them.
+    """Return a key for natural sorting of names: part.2 before part.10, as Dask and Spark write them.
 
     >>> sorted([Path("part.10"), Path("part.2"), Path("part.02")], key=by_number)
     [PosixPath('part.02'), PosixPath('part.2'), PosixPath('part.10')]
     """
-    pieces = re.split(r"([0-9]+)", path.name)  # texts at even places, numbers at odd ones
+    pieces = re.split(r"([0-9]+)", path.name)  # alternating texts and numbers
     return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(pieces)), path.name
 
 
 @contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Put the file's name in front of an error that lacks it."""
+    """Add the file name to errors without one."""
     try:
         yield
     except (FormatError, FileError):
@@ -130,7 +130,7 @@ def about(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn Arrow's complaints about a file's content into a `FormatError`, the system's into a `FileError`."""
+    """Convert Arrow errors about the content of a file to a `FormatError`, and system errors to a `FileError`."""
     import pyarrow as pa
 
     try:
@@ -147,7 +147,7 @@ def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
 
 
 def _complaint(kind: str, problem: Exception) -> str:
-    """Arrow's message as a sentence of bounded length."""
+    """Return the message of Arrow as a sentence of limited length."""
     text = " ".join(str(problem)[:_QUOTED].split()) or type(problem).__name__
     text = re.sub(r"^In CSV column #(\d+): ", lambda match: f"in column {int(match[1]) + 1}, ", text)
     text = re.sub(r"Row #\d+: |CSV (parse|conversion) error:? ?", "", text)
@@ -178,20 +178,20 @@ def _arrow_file(path: Path, stack: ExitStack, fields: list[int] | None = None) -
 
 def _describe_arrow(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
     schema = _arrow_file(path, stack).schema
-    reader = _arrow_file(path, stack, [0] if len(schema) else None)  # one column is unpacked to count the rows
+    reader = _arrow_file(path, stack, [0] if len(schema) else None)  # decompress one column to count the rows
     return schema, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
 
 
 def _arrow_batches(source: TableSource, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
-    del strip  # what is not compressed is a slice of the mapped file, whatever its size
+    del strip  # uncompressed batches are slices of the mapped file, whatever their size
     fields = [source.schema.get_field_index(name) for name in layout.columns]
-    reader = _arrow_file(source.path, stack, fields or [0])  # to Arrow no field at all means every one
+    reader = _arrow_file(source.path, stack, fields or [0])  # an empty list would mean all fields
     for number in range(reader.num_record_batches):
         yield reader.get_batch(number).select(layout.columns)
 
 
 def _describe_csv(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
-    """Return the columns, and None: the number of rows is unknown."""
+    """Return the columns, and None for the unknown number of rows."""
     import pyarrow as pa
 
     del stack
@@ -230,12 +230,12 @@ def _csv_batches(source: TableSource, layout: Layout, strip: int, stack: ExitSta
             row += batch.num_rows
             yield batch
     except pa.ArrowInvalid:
-        yield from _csv_rows(source.path, types, threads=False)  # only the slow reader knows the line
+        yield from _csv_rows(source.path, types, threads=False)  # only the serial reader reports the line number
         raise
 
 
 def _csv_rows(path: Path, types: dict[str, Any], threads: bool) -> Iterator[Any]:
-    """The rows of a CSV file in batches; where one does not fit into a block, with larger blocks from there on."""
+    """Iterate over batches of a CSV file; if a row does not fit into a block, continue with larger blocks."""
     import pyarrow as pa
 
     done = 0
@@ -255,27 +255,27 @@ def _csv_rows(path: Path, types: dict[str, Any], threads: bool) -> Iterator[Any]
 
 
 def _refuse_unless_long(problem: Exception) -> None:
-    """Raise the problem, unless it is Arrow's complaint about a row that does not fit into a block."""
+    """Raise the error unless it is Arrow's error for a row that does not fit into a block."""
     if "straddl" not in str(problem):
         raise problem
 
 
 def _long_row(path: Path, done: int) -> FormatError:
     return FormatError(
-        f"A row at or behind line {done + 2} takes more than {_CSV_BLOCKS[-1] >> 20} MiB of text. Look for a quotation "
-        "mark that is never closed, or leave the long column out of the file.",
+        f"A row at or after line {done + 2} has more than {_CSV_BLOCKS[-1] >> 20} MiB of text. Look for a missing "
+        "closing quotation mark, or remove the long column from the file.",
         path=path,
     )
 
 
 def _refuse_empty_ids(path: Path, batch: Any, texts: Sequence[str], row: int) -> None:
-    """Refuse an empty cell where an id should stand; the batch starts at `row` of the file."""
+    """Raise an error for an empty id cell; the batch starts at `row` of the file."""
     import pyarrow.compute as pc
 
     for name in texts:
         empty = pc.index(batch.column(name), "").as_py()
         if empty >= 0:
-            raise FormatError(f"Column '{name}' is empty; every row needs an id.", path=path, line=row + empty + 2)
+            raise FormatError(f"Column '{name}' is empty; give every row an id.", path=path, line=row + empty + 2)
 
 
 def _holds_infinities(batch: Any) -> bool:
@@ -287,7 +287,7 @@ def _holds_infinities(batch: Any) -> bool:
 
 
 def _refuse_overflow(path: Path, types: dict[str, Any]) -> None:
-    """Refuse a number that is too large for its type and became infinite; `inf` as text is allowed."""
+    """Raise an error for a number that overflows its type; a literal `inf` is allowed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -312,10 +312,9 @@ def _overflows(text: str, kind: Any) -> bool:
 
 
 def _csv_schema(reader: Any) -> Any:
-    """Column names and types as the first megabyte suggests them.
+    """Infer column names and types from the first megabyte.
 
-    A column that opens with a number, and mostly holds numbers, is one of numbers: text that follows is an error with
-    its line, not a text column.
+    A column that starts with a number and contains mostly numbers is numeric: later text is an error with its line.
     """
     import pyarrow as pa
 
@@ -335,14 +334,14 @@ def _are_numbers(column: Any) -> bool:
 
 
 def _compression_of(path: Path) -> str | None:
-    """How a file is compressed, told by its first bytes as for text, whatever its name."""
+    """Return the compression of a file, detected from its first bytes."""
     with path.open("rb") as stream:
         start = stream.read(4)
     return "gzip" if start.startswith(b"\x1f\x8b") else "zstd" if start == b"\x28\xb5\x2f\xfd" else None
 
 
 def _csv_reader(path: Path, types: dict[str, Any], block: int, threads: bool) -> Any:
-    """A streaming CSV reader; a batch is what a block of text of so many bytes holds."""
+    """Return a streaming CSV reader, with one batch per block of text of `block` bytes."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -355,7 +354,7 @@ def _csv_reader(path: Path, types: dict[str, Any], block: int, threads: bool) ->
 
 
 class _Format(NamedTuple):
-    """How files of a format are described (columns, number of rows), read, and called in messages."""
+    """Functions that describe (columns, number of rows) and read files of a format, and its name in messages."""
 
     described: Callable[[Path, ExitStack], tuple[Any, int | None]]
     batches: Callable[[TableSource, Layout, int, ExitStack], Iterator[Any]]

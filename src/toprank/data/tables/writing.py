@@ -1,4 +1,4 @@
-"""Parquet, Arrow IPC / Feather and CSV files, written in strips and whole or not at all."""
+"""Writing of Parquet, Arrow IPC / Feather and CSV files, in batches and atomically."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from toprank.errors import DataError, Remedy, join_parts, warn_user
 
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
-    """Write Parquet, Arrow IPC (Feather) or CSV by the suffix of `path`; the file appears whole or not at all.
+    """Write Parquet, Arrow IPC (Feather) or CSV, depending on the suffix of `path`, atomically.
 
-    Parquet and Arrow files read back exactly, roles and all. CSV has no types: features come back as float64 unless
-    read with ``dtype="float32"``, text query ids that are all whole numbers come back as numbers, and what is carried
-    along must be named again (``metadata=``), and so must weights (``weight=``, ``query_weight=``). A sparse X is
-    written as dense columns.
+    Parquet and Arrow files preserve everything, including roles. CSV has no types: features are read back as float64
+    unless ``dtype="float32"`` is given, text query ids that are all integers become integers, and metadata
+    (``metadata=``) and weights (``weight=``, ``query_weight=``) must be named again. A sparse X is written as dense
+    columns.
     """
     kind = format or promised_format(path)
     if kind not in TABLES:
-        raise DataError(f"{path}: the name does not tell the format; ask for one of {', '.join(TABLES)}.")
+        raise DataError(f"The format of {path} is not clear from its name; pass format= as one of {', '.join(TABLES)}.")
     if kind == "csv":
         _check_names_for_csv(data)
         _check_ids_for_csv(data)
@@ -38,14 +38,14 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
 
 
 def write_batches(path: PathLike, kind: str, schema: Any, batches: Iterable[Any]) -> None:
-    """Write record batches as a file of this kind (parquet, arrow, csv), whole or not at all."""
+    """Write record batches as a file of this kind (parquet, arrow, csv), atomically."""
     with output(path) as stream, _writer(kind, Path(path), stream, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
 
 
 def _without_dictionaries(schema: Any) -> Any:
-    """The schema with categories as plain columns; CSV knows no other."""
+    """Return the schema with categories as plain columns, which CSV requires."""
     import pyarrow as pa
 
     plain = [
@@ -56,7 +56,7 @@ def _without_dictionaries(schema: Any) -> Any:
 
 
 def _with_days(data: RankingData) -> RankingData:
-    """The data with durations as numbers of days, which CSV can hold."""
+    """Return the data with durations as numbers of days, which CSV can represent."""
     if data.encoding is None:
         return data
     columns = [Column(column.name) if column.kind == "duration" else column for column in data.encoding.columns]
@@ -64,25 +64,25 @@ def _with_days(data: RankingData) -> RankingData:
 
 
 def _check_names_for_csv(data: RankingData) -> None:
-    """CSV knows roles by column names alone, so no feature may have the usual name of one."""
+    """Raise an error for features with the usual name of a role, because CSV roles are inferred from names."""
     for name in (*(data.feature_names or ()), *data.metadata):
         for role in ROLES:
             if is_inferable(role, name):
                 what = "column" if name in data.metadata else "feature"
                 raise DataError(
-                    f"In a CSV file the {what} '{name}' would be taken for the {role}; "
-                    "rename it, or write Parquet, which remembers what each column is."
+                    f"In a CSV file the {what} '{name}' would be read as the {role}; rename it, or write Parquet, "
+                    "which stores the roles."
                 )
 
 
 def _warn_of_weights(data: RankingData) -> None:
-    """Warn that weights are features to whoever reads the CSV file, unless told otherwise."""
+    """Warn that the weights in the CSV file are read as features by default."""
     weights = {"weight": data.document_weights, "query_weight": data.query_weights}
     names = [name for name, values in weights.items() if values is not None]
     if names:
         warn_user(
             join_parts(
-                f"CSV does not keep roles of columns: {listed(names)} would be read as a feature. Read the file with",
+                f"CSV does not store roles of columns: {listed(names)} would be read as a feature. Read the file with",
                 Remedy(f"{' and '.join(f'{{{name}}}' for name in names)}.", **{name: name for name in names}),
             ),
             WeightsWarning,
@@ -90,14 +90,14 @@ def _warn_of_weights(data: RankingData) -> None:
 
 
 def _check_ids_for_csv(data: RankingData) -> None:
-    """In CSV an empty id is none."""
+    """Raise an error for empty ids, which CSV does not distinguish from missing ones."""
     for kind, ids in (("query", data.qids), ("document", data.document_ids)):
         if ids is not None and ids.dtype.kind == "U" and (np.char.strip(ids) == "").any():
-            raise DataError(f"A {kind} id is empty and could not be read back from CSV; choose another.")
+            raise DataError(f"A {kind} id is empty, which CSV cannot represent; choose another id.")
 
 
 def _writer(kind: str, path: Path, stream: Any, schema: Any) -> Any:
-    """An Arrow writer into an open file."""
+    """Return an Arrow writer for an open file."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 

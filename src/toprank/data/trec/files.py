@@ -1,6 +1,6 @@
-"""TREC files: judgments (qrels) and rankings (runs), as columns, and to and from `RankingData`.
+"""Reading and writing of TREC files: judgments (qrels) and rankings (runs), and conversion to `RankingData`.
 
-Both have the same shape: a query id, a document id and a number on each row.
+Rows of both have a query id, a document id and a number.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from toprank.data.row_order import Order
 from toprank.data.trec.tables import Qrels, RepeatedPairError, Run, letters
 from toprank.errors import DataError, FormatError, Remedy, join_parts
 
-_BLANKS = np.frombuffer(b" \t\r\v\f", np.uint8)  # within a line, as there
-_PIECE = 8 << 20  # bytes of text at a time
+_BLANKS = np.frombuffer(b" \t\r\v\f", np.uint8)  # separators within a line, as in the kernel
+_PIECE = 8 << 20  # bytes of text per block
 
 
 def _read_rows(
@@ -30,7 +30,7 @@ def _read_rows(
 ) -> tuple[ByteSource, npt.NDArray[np.int64], Array, Array, FloatArray]:
     """Read a file of lines like `layout` (with `rest`, more words may follow).
 
-    Returns the source, where each row stands, query ids, document ids and numbers.
+    Return the source, the positions of the rows, query ids, document ids and numbers.
     """
     source, n_columns = open_bytes(path), len(layout.split())
     spans, values, pieces = [np.empty((0, 4), dtype=np.int64)], [np.empty(0)], []
@@ -56,7 +56,7 @@ def _read_rows(
 
 
 def _fault(source: ByteSource, at: int, fault: int, layout: str, quantity: str) -> FormatError:
-    """The error for a line that is not like `layout`."""
+    """Return the error for a line that does not match `layout`."""
     if fault == kernels.TrecFault.COLUMNS:
         blank = np.isin(source.array(at, source.newline(at)), _BLANKS)
         n_words = int(np.count_nonzero(np.diff(blank, prepend=True) & ~blank))
@@ -69,21 +69,21 @@ def _fault(source: ByteSource, at: int, fault: int, layout: str, quantity: str) 
 
 
 def _column(source: ByteSource, pieces: list[tuple[int, int, int]], spans: npt.NDArray[np.int64], first: int) -> Array:
-    """The ids at spans[:, first], from pieces of the text, each with its number of rows."""
+    """Return the ids at spans[:, first] from pieces of the text, each with its number of rows."""
     longest = int((spans[:, first + 1] - spans[:, first]).max())
 
     def at_longest(problem: str) -> FormatError:
         return source.fault(problem, int(spans[np.argmax(spans[:, first + 1] - spans[:, first]), first]))
 
     what = "The ids, padded to the longest one,"
-    check_size(4 * longest * len(spans), source.size, what, "Shorten that one.", at_longest)
+    check_size(4 * longest * len(spans), source.size, what, "Shorten the longest one.", at_longest)
     words, row, foreign = np.empty(len(spans), dtype=f"U{longest}"), 0, False
     for begin, end, rows in (piece for piece in pieces if piece[2]):
         text, here = source.array(begin, end), slice(row, row + rows)
         zeros = text[spans[here, first + 1] - 1 - begin] == 0
-        if zeros.any():  # which arrays of strings drop: two ids could become one
+        if zeros.any():  # NumPy strings drop trailing zero bytes, so two ids could become equal
             at = int(spans[row + np.argmax(zeros), first])
-            raise source.fault("The id ends in a zero byte, which ids may not; remove it.", at)
+            raise source.fault("The id ends in a zero byte, which is not allowed; remove it.", at)
         foreign |= bool(kernels.copy_words(text, spans[here] - begin, first, letters(words[here])))
         row += rows
     if not foreign:
@@ -96,18 +96,18 @@ def _column(source: ByteSource, pieces: list[tuple[int, int, int]], spans: npt.N
 
 
 def check_words(words: Iterable[str], kind: str, where: str) -> None:
-    """Refuse what could not be read back as one column of a line; `kind` is what the words are."""
+    """Raise an error for words that would not be read back as one column; `kind` names them in the message."""
     for word in set(words):
         if word.split() != [word]:
             raise DataError(
-                f"The {kind} {word!r} cannot be a column of {where}: it must be one word without blanks; call it "
-                f"{'_'.join(word.split()) or '_'!r}, for instance."
+                f"The {kind} {word!r} cannot be a column of {where}: it must be a word without whitespace, for example "
+                f"{'_'.join(word.split()) or '_'!r}."
             )
         check_utf8(word, kind)
 
 
 def _write_rows(path: PathLike, columns: list[Any]) -> None:
-    """Write columns (arrays, or one string for all rows) as lines of words, all or nothing."""
+    """Write columns (arrays, or one string for all rows) as lines of words, atomically."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -122,13 +122,13 @@ def _write_rows(path: PathLike, columns: list[Any]) -> None:
 
 
 def read_qrels(path: PathLike) -> Qrels:
-    """Read judgments: lines ``query iteration document grade``, separated by any blanks; also .gz and .zst.
+    """Read judgments: lines ``query iteration document grade`` with any whitespace; also .gz and .zst.
 
-    Rows stay in the order of the file; the iteration is not used.
+    Rows keep the order of the file; the iteration is ignored.
 
     Raises:
         FileError: the file cannot be read.
-        FormatError: a line is not like that, or a pair of query and document appears twice.
+        FormatError: a line has another form, or a pair of query and document occurs twice.
     """
     source, spans, qids, document_ids, grades = _read_rows(path, "query iteration document grade", 3, "grade")
     try:
@@ -138,14 +138,14 @@ def read_qrels(path: PathLike) -> Qrels:
 
 
 def read_run(path: PathLike) -> Run:
-    """Read a ranking: lines ``query Q0 document rank score tag``, separated by any blanks; also .gz and .zst.
+    """Read a ranking: lines ``query Q0 document rank score tag`` with any whitespace; also .gz and .zst.
 
-    Rows stay in the order of the file. As in trec_eval the rank and anything behind the tag are not used. The tag of
-    the first line names the run.
+    Rows keep the order of the file. As in trec_eval, the rank and any text after the tag are ignored. The tag of the
+    first line is the name of the run.
 
     Raises:
         FileError: the file cannot be read.
-        FormatError: a line is not like that, or a pair of query and document appears twice.
+        FormatError: a line has another form, or a pair of query and document occurs twice.
     """
     layout = "query Q0 document rank score tag"
     source, spans, qids, document_ids, scores = _read_rows(path, layout, 4, "score", rest=True)
@@ -158,7 +158,7 @@ def read_run(path: PathLike) -> Run:
 
 
 def write_qrels(judgments: Qrels | RankingData, path: PathLike) -> None:
-    """Write judgments as ``query 0 document grade``, all or nothing; a name that ends in .gz or .zst is compressed.
+    """Write judgments as ``query 0 document grade``, atomically; compressed if the name ends in .gz or .zst.
 
     Raises:
         DataError: an id is not a single word, or the data have no document ids.
@@ -186,17 +186,17 @@ def write_run(
     *,
     order: Order | None = None,
 ) -> None:
-    """Write a ranking as ``query Q0 document rank score tag``, all or nothing; also .gz and .zst.
+    """Write a ranking as ``query Q0 document rank score tag``, atomically; also .gz and .zst.
 
-    Documents are written best first and ranked as trec_eval reads them, whatever ranks a file has: by score as float32,
-    ties by document id, both descending. `read_run` gives the same scores back, bit for bit.
+    Documents are written in the order in which trec_eval ranks them, whatever ranks the file has: by score as float32,
+    with ties by document id, both descending. `read_run` restores the scores exactly.
 
     Args:
-        data: ranking data with document ids. Or a `Run`, whose rows stay in their order: ``write_run(run, path)``.
+        data: ranking data with document ids, or a `Run`, whose rows keep their order: ``write_run(run, path)``.
         scores: one score per document, in the order of ``data.X``.
         path: the file.
-        tag: the name of the system; one word.
-        order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
+        tag: name of the system; one word.
+        order: order of the scores, if grouping reordered the rows of the data; see `RankingData.aligned`.
 
     Raises:
         DataError: an id or the tag is not a single word, the data have no document ids, or a score is missing.
@@ -214,14 +214,14 @@ def write_run(
     if isinstance(data, Run):
         run, target = data, scores if path is None else path
     elif path is None:
-        raise DataError("Ranking data need scores to be a run: write_run(data, scores, path).")
+        raise DataError("write_run needs scores for ranking data; call write_run(data, scores, path).")
     else:
         run, target = run_of(scores, data, tag, order), path
     _write_rows(target, [run.qids, "Q0", run.document_ids, run.ranks(), run.scores, run.tag])
 
 
 def qrels_of(data: RankingData) -> Qrels:
-    """The judgments in ranking data; documents that are not judged (label NaN or -1) are left out.
+    """Return the judgments of ranking data, without unjudged documents (label NaN or -1).
 
     Raises:
         DataError: the data have no document ids, or no judgment.
@@ -231,10 +231,10 @@ def qrels_of(data: RankingData) -> Qrels:
 
 
 def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank", order: Order | None = None) -> Run:
-    """The ranking of ranking data by scores (see `RankingData.aligned`): queries as in the data, documents by rank.
+    """Rank ranking data by scores (see `RankingData.aligned`); queries keep their order, documents are sorted by rank.
 
     Raises:
-        DataError: the data have no document ids, or there is not one finite score for each document.
+        DataError: the data have no document ids, or a document has no finite score.
 
     >>> data = RankingData(np.zeros((3, 1)), qid=[1, 1, 2], document_ids=["a", "b", "c"])
     >>> run_of([0.1, 0.9, 0.5], data).document_ids.tolist()
@@ -243,22 +243,22 @@ def run_of(scores: npt.ArrayLike, data: RankingData, tag: str = "toprank", order
     ids = _document_ids(data)
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != (len(ids),):
-        raise DataError(f"There are {values.size} scores for {len(ids)} documents; there must be one for each.")
+        raise DataError(f"There are {values.size} scores for {len(ids)} documents; give one for each.")
     run = Run(data.qid, ids, np.asarray(data.aligned(scores, order), dtype=np.float64), tag)
     ranked = run._order(data.queries.document_query)
     return Run(run.qids[ranked], run.document_ids[ranked], run.scores[ranked], tag)
 
 
 def data_of_qrels(qrels: Qrels) -> RankingData:
-    """Ranking data without features whose documents and labels are the judgments, rows of a query brought together."""
+    """Convert judgments to ranking data without features; rows are grouped by query."""
     X = np.empty((len(qrels), 0), dtype=np.float32)
     return RankingData(X, qrels.grades, qid=qrels.qids, document_ids=qrels.document_ids)
 
 
 def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
-    """Ranking data whose features are the score and the rank in a run, and whose labels are the grades in `qrels`.
+    """Convert a run to ranking data with the features score and rank, and the grades in `qrels` as labels.
 
-    Documents without a judgment have the label NaN. Rows of a query are brought together, in the order of the run.
+    Documents without a judgment have the label NaN. Rows are grouped by query and keep the order of the run.
 
     >>> run = Run.from_source({"q": {"a": 1.0, "b": 2.0}})
     >>> data = data_of_run(run, Qrels.from_source({"q": {"b": 3}}))
@@ -276,8 +276,8 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
 
 def _document_ids(data: RankingData) -> Array:
     if data.document_ids is None:
-        column = "name the column of a table that holds them with {document_id},"
-        give = Remedy("give document_ids= to RankingData,", column, document_id=...)
-        remedy = join_parts(give, "or read a file whose comments say 'docid = …'.")
+        column = "name their column in a table with {document_id},"
+        give = Remedy("pass document_ids= to RankingData,", column, document_id=...)
+        remedy = join_parts(give, "or read a file with comments like 'docid = …'.")
         raise DataError("The data have no document ids, which TREC files need;", remedy=remedy)
     return data.document_ids

@@ -1,4 +1,4 @@
-"""Judgments and rankings as columns: a query id, a document id and a number on each row."""
+"""Judgments and rankings as columns with a query id, a document id and a number in each row."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _NUMBERS = {"grade": (*ROLES["label"].inferred_from, "rel"), "score": ("score", 
 
 
 class RepeatedPairError(DataError):
-    """A document that appears twice for one query; `row` is where it does so first."""
+    """A document occurs twice for a query; `row` is the first repeated row."""
 
     def __init__(self, qid: str, document_id: str, row: int) -> None:
         self.row = row
-        self.problem = f"Document {document_id} appears twice for query {qid}; remove one of the two."
+        self.problem = f"Document {document_id} appears twice for query {qid}; remove one of the two rows."
         super().__init__(f"Row {row}: {self.problem}")
 
 
 def _check(table: Qrels | Run, quantity: str) -> None:
-    """Make the columns read-only arrays of strings, strings and float64, after the checks that all tables pass."""
+    """Validate the columns of a table and convert them to read-only arrays of strings, strings and float64."""
     values = np.array(getattr(table, f"{quantity}s"), dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
-        none = f"There are no {quantity}s; at least one is needed."
-        raise DataError(none if values.ndim == 1 else f"{quantity}s: one column.")
+        none = f"There are no {quantity}s; give at least one."
+        raise DataError(none if values.ndim == 1 else f"The {quantity}s must be one-dimensional.")
     wrong = ~np.isfinite(values)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -56,12 +56,12 @@ def _words(ids: Any, n: int, name: str) -> Array:
 
 
 def letters(words: Array) -> npt.NDArray[np.uint32]:
-    """Return strings as a matrix of letters, a row for each."""
+    """Return strings as a matrix of code points, one row for each string."""
     return words.astype(words.dtype.newbyteorder("="), copy=False).view(np.uint32).reshape(len(words), -1)
 
 
 def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
-    """The first row whose pair of ids appeared before. Hashes find the suspects, the words themselves decide."""
+    """Return the first row whose pair of ids occurred before; found by hash and confirmed by comparison."""
     hashes = np.empty(len(qids), dtype=np.uint64)
     kernels.hash_pairs(letters(qids), letters(document_ids), hashes)
     order = np.argsort(hashes)
@@ -79,12 +79,12 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
 
 
 def _columns_of(source: Any, number: str) -> tuple[Any, Any, Any]:
-    """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
+    """Return the three columns of ``{query: {document: number}}`` or of a frame with the usual column names."""
     if isinstance(source, Mapping):
         for qid, inner in source.items():
             if not isinstance(inner, Mapping):
                 raise DataError(
-                    f"Query {qid} has no {{document: {number}}} but {type(inner).__name__}; give "
+                    f"Query {qid} has a {type(inner).__name__} instead of {{document: {number}}}; give "
                     f"{{query: {{document: {number}}}}}, a data frame, or the name of a file."
                 )
         triples = [(str(qid), str(name), value) for qid, inner in source.items() for name, value in inner.items()]
@@ -96,7 +96,7 @@ def _columns_of(source: Any, number: str) -> tuple[Any, Any, Any]:
         raise DataError(f"Expected {wanted}, not {type(source).__name__}.")
 
     def column(kind: str, usual: tuple[str, ...]) -> Array:
-        # In the order of the usual names: where there is an id, a column "query" holds words.
+        # Earlier names have precedence: if there is an id column, "query" contains text.
         name = next((name for word in usual for name in columns if str(name).lower() == word), None)
         if name is None:
             raise DataError(f"The frame has no column for the {kind}; name one of its columns {usual[0]!r}.")
@@ -108,7 +108,7 @@ def _columns_of(source: Any, number: str) -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Qrels:
-    """Judgments: one row for each judged pair of query and document (ids as strings); no pair twice.
+    """Judgments: one row for each judged pair of query and document (ids as strings), without duplicates.
 
     >>> Qrels.from_source({"q1": {"d1": 1, "d2": 0}, "q2": {"d1": 2}})
     Qrels(2 queries, 3 judgments)
@@ -123,7 +123,7 @@ class Qrels:
 
     @classmethod
     def from_source(cls, source: Any) -> Qrels:
-        """From ``{query: {document: grade}}``, a file, or a frame with columns like query_id, doc_id and relevance."""
+        """Convert ``{query: {document: grade}}``, a file, or a frame with columns like query_id, doc_id, relevance."""
         if isinstance(source, str | os.PathLike):
             from toprank.data.trec.files import read_qrels
 
@@ -131,7 +131,7 @@ class Qrels:
         return source if isinstance(source, Qrels) else cls(*_columns_of(source, "grade"))
 
     def grades_of(self, qids: Array, document_ids: Array, unjudged: float = np.nan) -> FloatArray:
-        """Return the grade of each pair of a query and a document, `unjudged` for a pair without a judgment.
+        """Return the grade of each pair of query and document, or `unjudged` for pairs without a judgment.
 
         >>> Qrels.from_source({"q": {"a": 2}}).grades_of(np.array(["q", "q"]), np.array(["a", "b"])).tolist()
         [2.0, nan]
@@ -150,7 +150,7 @@ class Qrels:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A ranking by the system `tag`: rows of query, document (ids as strings) and score, in any order; no pair twice.
+    """Ranking of the system `tag`: rows of query, document (ids as strings) and score in any order, no pair twice.
 
     >>> Run.from_source({"q1": {"d1": 0.5, "d2": 1.5}})
     Run('toprank', 1 queries, 2 documents)
@@ -166,7 +166,7 @@ class Run:
 
     @classmethod
     def from_source(cls, source: Any, tag: str = "toprank") -> Run:
-        """From ``{query: {document: score}}``, a file, or a frame with columns like query_id, doc_id and score."""
+        """Convert ``{query: {document: score}}``, a file, or a frame with columns like query_id, doc_id and score."""
         if isinstance(source, str | os.PathLike):
             from toprank.data.trec.files import read_run
 
@@ -174,7 +174,7 @@ class Run:
         return source if isinstance(source, Run) else cls(*_columns_of(source, "score"), tag)
 
     def ranks(self) -> IntArray:
-        """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
+        """Return the rank of each row within its query, from 1: by score as float32, then document id, descending.
 
         >>> Run.from_source({"q": {"a": 1.0, "b": 2.0, "c": 1.0}}).ranks().tolist()
         [3, 1, 2]
@@ -188,7 +188,7 @@ class Run:
         return ranks
 
     def _order(self, query: IntArray) -> IntArray:
-        """The rows by query number, and within a query as trec_eval ranks them."""
+        """Return the rows sorted by query number and, within a query, as trec_eval ranks them."""
         document = np.unique(self.document_ids, return_inverse=True)[1].reshape(-1)
         with np.errstate(over="ignore"):
             return np.lexsort((-document, -self.scores.astype(np.float32), query))
