@@ -198,7 +198,7 @@ def checked_names(feature_names: Sequence[str] | None, width: int) -> tuple[str,
 
 
 def refuse_repeated(names: Sequence[str], kind: str = "columns") -> Sequence[str]:
-    """Return names; raise an error if they are not unique. `kind` says in the message what they name."""
+    """Return names; raise an error if they are not unique. `kind` is the noun for them in the message."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"Two {kind} are called '{twice}'; rename one of them.")
@@ -326,7 +326,7 @@ class Grades(NamedTuple):
 
     @property
     def some_unjudged(self) -> bool:
-        """Whether some documents have no judgment (label NaN or -1)."""
+        """True if some documents have no judgment (label NaN or -1)."""
         return bool((np.isnan(self.values) | (self.values == -1)).any())
 
     @classmethod

@@ -289,7 +289,7 @@ def check_size(
 
 
 def file_signature(path: PathLike) -> tuple[int, int, int] | None:
-    """Return values that change when the file is replaced; None if there is no file."""
+    """Return values that change when the file is replaced; None if the file does not exist."""
     try:
         status = os.stat(path)
     except OSError:

@@ -130,7 +130,7 @@ class RankingData:
         matrix, names, own_encoding = checked_features(X)
         n = matrix.shape[0]
         if n == 0:
-            raise DataError("There are no documents: X has no rows.")
+            raise DataError("X has no rows; give at least one document.")
         order, groups, ids = group_rows(qid, queries, qids, n, checked_regroup(regroup, default=True))
         common_index(
             metadata if type(metadata) is dict else {},
@@ -248,7 +248,7 @@ class RankingData:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether X is a SciPy CSR matrix."""
+        """True if X is a SciPy CSR matrix."""
         return not isinstance(self.X, np.ndarray)
 
     @property
@@ -299,7 +299,7 @@ class RankingData:
 
     @cached_property
     def was_regrouped(self) -> bool:
-        """Whether grouping by query changed the order of the rows."""
+        """True if grouping by query changed the order of the rows."""
         return self.source_rows is not None and bool((self.source_rows[1:] < self.source_rows[:-1]).any())
 
     @property
@@ -323,8 +323,8 @@ class RankingData:
         Args:
             values: one value for each document; for a subset of data, one for each document of the subset.
             order: order of the values, which overrides an index: ``"data"`` for the order of the rows of X, or
-                ``"source"`` for the order of the original rows. For a subset, only the rows that it kept count; for
-                concatenated data, the rows of the first part precede those of the second.
+                ``"source"`` for the order of the original rows. In a subset, only its own rows count; in concatenated
+                data, the first part precedes the second.
 
         Raises:
             DataError: the order of the values is ambiguous, or their number is wrong.

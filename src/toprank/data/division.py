@@ -169,7 +169,7 @@ class DividedData:
 
     @property
     def is_folded(self) -> bool:
-        """Whether there are several rounds, so that no model is trained on all units."""
+        """True if there are several rounds, so that no model is trained on all units."""
         return len(self.rounds) > 1
 
     @property

@@ -114,12 +114,12 @@ class Column:
 
     @property
     def is_category(self) -> bool:
-        """Whether the values are category codes."""
+        """True if the values are category codes."""
         return self.kind in _CATEGORIES
 
     @property
     def was_empty(self) -> bool:
-        """Whether the column is a category without levels, because all cells of the training data were empty."""
+        """True for a category without levels, whose cells in the training data were all empty."""
         return self.is_category and not self.levels
 
     @classmethod
@@ -226,12 +226,12 @@ class Encoding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all columns are numbers, so that no encoding is needed."""
+        """True if all columns are numbers, so that no encoding is needed."""
         return all(column.kind == "number" for column in self.columns)
 
     @property
     def fits_single(self) -> bool:
-        """Whether float32 is exact for all columns that are not numbers."""
+        """True if float32 is exact for all columns that are not numbers."""
         return all(
             column.kind == "number" or (column.is_category and len(column.levels) < _MAX_FLOAT32_CODES)
             for column in self.columns

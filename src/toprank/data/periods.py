@@ -42,8 +42,8 @@ def periods(data: RankingData, time_column: str, shares: Sequence[float]) -> Int
         if (earliest[behind] <= last).all():
             raise DataError(
                 f"All {int(behind.sum()):,} queries after {last} in '{time_column}' also have earlier documents, so "
-                "these queries cannot be split by time. Make each session a query of its own, for example by adding "
-                "the date to the query id, or split without",
+                "these queries cannot be split by time. Make each session a separate query, for example by adding the "
+                "date to the query id, or split without",
                 remedy=Remedy("{time_column}.", time_column=...),
             )
     return number.astype(np.int64)

@@ -205,7 +205,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     # ---- validation ----
 
     def _wanted(self) -> tuple[tuple[str, ...], bool]:
-        """Validate `statistics`; return those of columns, and whether the query size is among them."""
+        """Validate `statistics`; return the column statistics, and whether the query size is requested."""
         if isinstance(self.statistics, str):
             raise DataError(f"statistics must be a list of names, such as ['{self.statistics}'], not a string.")
         if not isinstance(self.statistics, Sequence | np.ndarray):

@@ -72,7 +72,7 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
 
 
 def order_beside_labels(data: RankingData, values: Any, order: Order | None) -> Order | None:
-    """Return the order of values given together with plain labels: that of the source, unless an index decides."""
+    """Return the order of values given together with plain labels: the source order, unless an index decides."""
     _check_order(order)
     index = index_of(values)
     if order is None and index is not None:
@@ -112,7 +112,7 @@ def _by_index(data: RankingData, index: Any) -> IntArray | None:
         places = np.full(1, -1)
     if not known.is_unique or (places < 0).any():
         strange = "" if known.is_unique is False else f" (for example, {known[int(np.argmin(places))]!r} is missing)"
-        raise DataError(f"The index of these values is not that of the original frame{strange}. {otherwise}")
+        raise DataError(f"The index of these values differs from the original frame{strange}. {otherwise}")
     return places
 
 

@@ -141,7 +141,7 @@ def slices_of_values(by: SliceBy | Slices, n: int) -> Slices:
             f"These queries have no metadata and therefore no column '{by}'; give one value for each query."
         )
     if isinstance(by, Mapping):
-        raise DataError("These queries have no ids; give one value for each query, in their order.")
+        raise DataError("The queries have no ids; give one value for each query, in their order.")
     column = checked_column(by, "slice")
     if len(column) != n:
         raise DataError(f"There are {len(column)} values to slice {n} queries by; give one for each query.")

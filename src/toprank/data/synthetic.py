@@ -85,7 +85,7 @@ def synthetic(
     effective = n_features - n_irrelevant - shared
     if n_irrelevant < 0 or effective < 1:
         kinds = f"{n_irrelevant} irrelevant" + (" and one for the query effect" if shared else "")
-        raise DataError(f"Of {n_features} features, {kinds}, none is left to decide the grades; increase n_features.")
+        raise DataError(f"{n_features} features, {kinds}: none is left to decide the grades; increase n_features.")
     if n_queries < 1 or n_grades < 2 or not (skew >= 0 and noise >= 0 and query_effect >= 0):
         raise DataError("n_queries must be at least 1, n_grades at least 2, skew, noise and query_effect at least 0.")
     rng = np.random.default_rng(seed)

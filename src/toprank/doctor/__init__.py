@@ -1,4 +1,4 @@
-"""The data doctor: what is wrong with these data, in sentences, each with counts and a remedy."""
+"""The data doctor: checks that report problems of data with counts and remedies."""
 
 from toprank.lazy_imports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""Files read and scanned: rows of a query that are not neighbors are a finding, not a refusal."""
+"""Checks of files, in which scattered rows of a query are a finding instead of an error."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from toprank.errors import DataError, Remedy, ToprankError, join_parts
 def split_queries_finding(
     path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any], *, table: bool
 ) -> Finding:
-    """Return the finding that the rows of some queries are not neighbors; `refusal` is the reader's error.
+    """Return the finding that the rows of some queries are scattered; `refusal` is the error of the reader.
 
-    Readers of a `table` group its rows by query, so this is only a note there.
+    For a `table` this is only a note, because readers of tables group the rows by query.
     """
     scattered = _scattered(_ids_in_order(path, options))
-    number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
+    number = some(len(scattered), data.n_queries, "query|queries has|have rows that are not contiguous")
     line = getattr(refusal, "line", None)
     sentence = f"{name}: {number}{f', first at line {line}' if line else ''}."
     if table:
-        remedy = "Tables are grouped by query when they are read; scores made elsewhere stay in the order of the table."
+        remedy = "Tables are grouped by query when they are read; scores of other tools keep the order of the table."
         return Finding("split-queries", "note", sentence, len(scattered), examples_of(scattered), remedy)
     regroup = Remedy("{regroup},", regroup=True)
     remedy = join_parts("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
@@ -34,7 +34,7 @@ def split_queries_finding(
 
 
 def _scattered(ids: list[str]) -> list[str]:
-    """The ids that come back after another one, in the order in which they first do."""
+    """Return the ids that recur after another id, in the order of their first recurrence."""
     seen: set[str] = set()
     again: dict[str, None] = {}
     previous = None
@@ -47,7 +47,7 @@ def _scattered(ids: list[str]) -> list[str]:
 
 
 def _ids_in_order(path: PathLike, options: dict[str, Any]) -> list[str]:
-    """The query ids in the order of the rows, as the file has them; one for each row, or for neighbors that agree."""
+    """Return the query ids in the order of the file, one for each row or for each run of equal ids."""
     from toprank.data.files import format_of
     from toprank.data.letor.survey import survey_chunks
 
@@ -68,21 +68,21 @@ def check_file(
     threads: int | None = None,
     **read_options: Any,
 ) -> Report:
-    """Read files and examine them; several files are the splits of one collection.
+    """Read and check files; several files are the splits of one collection.
 
-    Rows of a query that are not neighbors, which a reader refuses, are a finding here.
+    Scattered rows of a query, for which a reader raises an error, are a finding here.
 
     Args:
-        paths: one file or several.
-        cutoffs: the cut-offs that metrics will be computed at.
-        names: what to call the data sets. Default: the files' names.
-        threads: how many threads to use. Default: all cores.
-        **read_options: passed to `toprank.read`.
+        paths: one file or several files.
+        cutoffs: cutoffs of the metrics that will be computed.
+        names: names of the data sets in the report. Default: the file names.
+        threads: number of threads. Default: all cores.
+        **read_options: options of `toprank.read`.
     """
     files = listed_paths(paths)
     if names is None:
         names = _short_names(files)
-    check_options(names, len(files), cutoffs)  # before minutes of reading
+    check_options(names, len(files), cutoffs)  # before reading, which may take minutes
     options = read_options | {"threads": threads}
     read_files = [_read(file, name, options) for file, name in zip(files, names, strict=True)]
     splits = _in_agreement(files, [data for data, _ in read_files], options)
@@ -91,11 +91,11 @@ def check_file(
 
 
 def _in_agreement(files: Sequence[PathLike], splits: list[RankingData], options: dict[str, Any]) -> list[RankingData]:
-    """The splits with the same columns: those of text are read again if they differ."""
+    """Return the splits with the same columns; text files are read again if they differ."""
     from toprank.data.files import in_agreement
 
     def again(number: int, further: dict[str, int]) -> RankingData:
-        if not Path(files[number]).is_file():  # a stored copy, or a pipe, which gives its bytes once
+        if not Path(files[number]).is_file():  # a stored copy, or a pipe, which can be read only once
             return splits[number]
         return _read(files[number], "", further | options)[0]
 
@@ -103,13 +103,13 @@ def _in_agreement(files: Sequence[PathLike], splits: list[RankingData], options:
 
 
 def _short_names(files: Sequence[PathLike]) -> list[str]:
-    """File names, or whole paths where two names are alike."""
+    """Return the file names, or full paths if two names are equal."""
     short = [Path(file).name for file in files]
     return short if len(set(short)) == len(short) else [os.fspath(file) for file in files]
 
 
 def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingData, list[Finding]]:
-    """The data of a file, regrouped where its queries are scattered, and the finding that says so."""
+    """Read a file and group scattered rows; also return the finding about them."""
     from toprank.data.files import common_format, read
 
     kind = common_format([file], options.get("format"))
@@ -119,6 +119,6 @@ def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingDa
     except DataError as refusal:
         try:
             data = read(file, **(options | {"regroup": True}))
-        except ToprankError:  # so scattered rows were not the reason
+        except ToprankError:  # scattered rows were not the cause
             raise refusal from None
         return data, [split_queries_finding(file, name, data, refusal, options, table=kind in TABLES)]

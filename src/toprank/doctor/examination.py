@@ -1,9 +1,7 @@
-"""The data doctor: what is wrong with these data, in sentences, each with counts and a remedy.
+"""Checks of the data doctor, which report problems of data with counts and remedies.
 
-One pass over the features (`scan`) tells everything that is asked about them. Rows and columns get 64-bit hashes that
-add up over their non-zero values, so dense and sparse data agree, and strips of rows can be scanned by different
-threads. Equal hashes are taken for equal content: among ten million rows a chance agreement has a probability of about
-1 in 400,000. Labels and ids are looked at a few times; memory is a few words for each document.
+One pass over the features (`scan`) provides all their statistics; labels and ids are read a few times. Memory is a few
+words per document.
 """
 
 from __future__ import annotations
@@ -31,13 +29,11 @@ from toprank.metrics.conventions import Gain
 from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
 
-_MAX_RANGE_RATIO = (
-    1e4  # features whose ranges differ by more than this are worth a note: tools that do not scale them crawl
-)
+_MAX_RANGE_RATIO = 1e4  # ratio of feature ranges above which tools without scaling converge slowly
 
 
 def features_findings(scanned: ScannedData) -> Iterator[Finding]:
-    """Constant, duplicate, infinite, missing, and wildly different features."""
+    """Find constant, duplicate and infinite features, missing values, and very different ranges."""
     look, n, width = scanned.scan, scanned.data.n_documents, scanned.data.n_features
 
     def some_features(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
@@ -46,24 +42,24 @@ def features_findings(scanned: ScannedData) -> Iterator[Finding]:
         return about_some(code, severity, len(columns), width, f"feature|features {phrase}", names, remedy)
 
     constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
-    phrase, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
+    phrase, remedy = "has|have the same value in all documents", "Drop them: they cannot distinguish documents."
     yield from some_features(constant, "constant-features", "warning", phrase, remedy)
     yield from _duplicate_features(scanned, ~constant)
-    phrase = "has|have one level in each query, and in most queries one of its|their own"
+    phrase = "has|have one level in each query, mostly a different one, like a query name"
     remedy = join_parts(
-        "Leave them out, or carry them along: no document stands above another by them, and trees learn queries by "
-        "heart. The words of queries are matched with those of documents by",
+        "Leave them out, or use them as metadata: they cannot order documents of a query, and trees memorize queries "
+        "with them. To match the text of queries with documents, use",
         Remedy("{text}.", "{query_text} and {document_text}.", text=..., query_text=..., document_text=...),
     )
     yield from some_features(_names_of_queries(scanned) & ~constant, "names-of-queries", "warning", phrase, remedy)
-    phrase = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
-    remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
+    phrase = f"has|have infinite values: {int(look.infinite.sum()):,} in total"
+    remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling fail with them."
     yield from some_features(look.infinite > 0, "infinite-features", "problem", phrase, remedy)
     missing = int(look.missing.sum())
-    phrase = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
+    phrase = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all values"
     remedy = join_parts(
-        "Trees learn where to send missing values; linear models and networks take the mean of the feature. If a value "
-        "that is absent from the text means 0, read it with",
+        "Trees learn a direction for missing values; linear models and networks replace them by the mean of the "
+        "feature. If values absent from the text are zeros, read it with",
         Remedy("{missing}.", missing="zero"),
     )
     yield from some_features(look.missing > 0, "missing-values", "note", phrase, remedy)
@@ -71,7 +67,7 @@ def features_findings(scanned: ScannedData) -> Iterator[Finding]:
 
 
 def _names_of_queries(scanned: ScannedData) -> Mask:
-    """Return which columns are categories that tell most queries apart, but no documents within a query."""
+    """Return a mask of the categories that are constant within queries and distinguish most queries."""
     data, which = scanned.data, np.zeros(scanned.data.n_features, dtype=bool)
     encoding = data.encoding
     if encoding is None or data.n_queries < 2 or data.n_documents == data.n_queries:
@@ -97,7 +93,7 @@ def _duplicate_features(scanned: ScannedData, varying: Mask) -> Iterator[Finding
 
 def _scales(scanned: ScannedData, which: Mask) -> Iterator[Finding]:
     columns = np.flatnonzero(which & (scanned.scan.largest > scanned.scan.smallest))
-    ranges = scanned.scan.largest[columns] / 2 - scanned.scan.smallest[columns] / 2  # halves cannot overflow
+    ranges = scanned.scan.largest[columns] / 2 - scanned.scan.smallest[columns] / 2  # halved to avoid overflow
     if len(ranges) < 2 or ranges.max() / _MAX_RANGE_RATIO < ranges.min():
         return
     narrow, wide = columns[np.argmin(ranges)], columns[np.argmax(ranges)]
@@ -106,8 +102,8 @@ def _scales(scanned: ScannedData, which: Mask) -> Iterator[Finding]:
         f"{2 * ranges.max():.3g} for {scanned.feature(wide)}."
     )
     remedy = (
-        "Nothing for the rankers here: linear models and networks standardize features by themselves, trees do not "
-        "mind. Scale them for other tools."
+        "The rankers of toprank need no scaling: linear models and networks standardize features, and trees do not "
+        "depend on it. Scale them for other tools."
     )
     yield Finding(
         "scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _MAX_RANGE_RATIO)), (), remedy
@@ -115,26 +111,26 @@ def _scales(scanned: ScannedData, which: Mask) -> Iterator[Finding]:
 
 
 def rows_findings(scanned: ScannedData) -> Iterator[Finding]:
-    """Documents that occur twice in a query, by content or by id, and labels that contradict each other."""
+    """Find documents that occur twice in a query, by content or id, and contradictory labels."""
     data = scanned.data
     query_keys = mixed_words(np.arange(1, data.n_queries + 1, dtype=np.uint64))
     of_query = data.queries.broadcast(query_keys)
     if data.n_features:
         first, second = _alike(scanned.scan.row_hash ^ of_query)
         phrase = "has|have the same features as another of its|their query"
-        remedy = "Remove true duplicates; if they are different documents, the features cannot tell them apart."
+        remedy = "Remove true duplicates; if they are different documents, the features cannot distinguish them."
         yield from _repeats(data, second, "duplicate-documents", phrase, remedy)
         yield from _conflicts(data, first, second)
     if data.document_ids is not None:
         ids = np.fromiter(map(hash, data.document_ids.tolist()), dtype=np.int64, count=data.n_documents)
         _, second = _alike(mixed_words(ids.view(np.uint64)) ^ of_query)
         phrase = "has|have the id of another of its|their query"
-        remedy = "Keep one of each: evaluation counts a document that is listed twice twice."
+        remedy = "Keep one of each: evaluation counts repeated documents twice."
         yield from _repeats(data, second, "duplicate-document-ids", phrase, remedy, data.document_ids)
 
 
 def _alike(keys: Words) -> tuple[IntArray, IntArray]:
-    """Pairs of neighbors (first, second) among documents with equal keys, so that g alike give g - 1 pairs."""
+    """Return consecutive pairs (first, second) of documents with equal keys; g equal keys give g - 1 pairs."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
@@ -167,10 +163,10 @@ def _conflicts(data: RankingData, first: IntArray, second: IntArray) -> Iterator
 
 
 def labels_findings(data: RankingData) -> Iterator[Finding]:
-    """Unjudged documents; labels that are negative, not whole, very large, or all the same."""
+    """Find unjudged documents, and labels that are negative, not integers, very large, or all equal."""
     unjudged = data.n_unjudged
     severity: Severity = "note" if unjudged == data.n_documents else "warning"
-    remedy = "Say how to treat them when you train or evaluate: as irrelevant, dropped, or as condensed lists."
+    remedy = "Choose how to treat them in training and evaluation: irrelevant, drop or condense."
     phrase = "document|documents is|are not judged (label NaN or -1)"
     yield from about_some("unjudged", severity, unjudged, data.n_documents, phrase, (), remedy)
     labels = data.labels[data.judged]
@@ -182,24 +178,24 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
         count = int(np.count_nonzero(which))
         return about_some(code, severity, count, len(labels), f"label|labels is|are {phrase}", examples, remedy)
 
-    phrase = "negative but not -1, so its|their gain|gains is|are, too"
+    phrase = "negative but not -1, so its|their gain|gains is|are negative, too"
     remedy = "Shift the grades so that the lowest is 0, or mark unjudged documents by NaN."
     yield from odd(labels < 0, "negative-labels", "problem", phrase, remedy)
     fractional = labels != np.floor(labels)
     phrase = "not a whole number" if np.count_nonzero(fractional) == 1 else "not whole numbers"
-    remedy = "Real grades are legal here; LightGBM and XGBoost want whole ones, and binary metrics a threshold."
+    remedy = "toprank accepts real grades; LightGBM and XGBoost need integers, and binary metrics a threshold."
     yield from odd(fractional, "fractional-labels", "note", phrase, remedy)
-    phrase = "above 31, where the gain 2^y - 1 outgrows everything else"
-    remedy = "Use a linear gain, or bring the grades to a scale such as 0 to 4."
+    phrase = "above 31, where the gain 2^y - 1 dominates all other gains"
+    remedy = "Use a linear gain, or rescale the grades, for example to 0 to 4."
     yield from odd(labels > 31, "large-labels", "warning", phrase, remedy)
     if labels.min() == labels.max():
-        sentence = f"All judged documents have the label {labels[0]:g}, so every order is as good as any other."
+        sentence = f"All judged documents have the label {labels[0]:g}, so all orders are equally good."
         remedy = "Check that the right column was read as the label."
         yield Finding("one-grade", "problem", sentence, len(labels), (), remedy)
 
 
 def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Finding]:
-    """Queries of one document, without anything relevant, with equal labels, shorter than a cut-off."""
+    """Find queries with one document, without relevant documents, with equal labels, or shorter than a cutoff."""
 
     def some_queries(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         count, words = int(np.count_nonzero(which)), f"query|queries has|have {phrase}"
@@ -208,34 +204,34 @@ def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Find
     sizes = data.queries.sizes
     single = sizes == 1
     phrase = "a single document, which is always ranked perfectly"
-    remedy = "Leave them out of training and of means: they teach nothing and measure nothing."
+    remedy = "Leave them out of training and of means: they have no information."
     yield from some_queries(single, "one-document-queries", "warning", phrase, remedy)
     if data.judged.any():
         highest = data.queries.max(np.where(data.judged, data.labels, -np.inf))
         lowest = data.queries.min(np.where(data.judged, data.labels, np.inf))
         blank = highest <= 0
         phrase = "nothing relevant: no judged label is above 0"
-        remedy = "Conventions differ on them: 0, 1, or left out of the mean; say which one you use."
+        remedy = "Conventions differ on them: 0, 1, or left out of the mean; report which one you use."
         yield from some_queries(blank, "blank-queries", "warning", phrase, remedy)
         remedy = (
-            "No ranker can do well or badly on them. Losses over pairs skip them; others, such as ListNet, learn equal "
+            "All rankings of them are equally good. Pairwise losses skip them; others, such as ListNet, learn equal "
             "scores from them."
         )
         equal = (highest == lowest) & ~blank & ~single
         yield from some_queries(equal, "equal-labels", "note", "the same label on all judged documents", remedy)
     for cutoff in sorted(set(cutoffs)):
         remedy = (
-            f"What a metric at {cutoff} means there depends on the convention: LETOR's scripts give 0, others cut at "
-            "the list's end."
+            f"A metric at {cutoff} depends on the convention for them: LETOR's scripts return 0, others truncate at "
+            "the end of the list."
         )
         yield from some_queries(sizes < cutoff, "short-lists", "note", f"fewer than {cutoff} documents", remedy)
 
 
-_MIN_QUERIES = 5  # queries; fewer may be in order by chance, and have too little spread to show it
+_MIN_QUERIES = 5  # fewer queries may be in order by chance
 
 
 def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
-    """Whether the order of the rows is itself a ranking: constant scores in file order would then look good."""
+    """Find data whose row order is a ranking, so that constant scores in file order would look good."""
     gains = _gains(data)
     if not gains.any() or data.queries.sizes.max() == 1:
         return
@@ -243,26 +239,30 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     differences = in_file_order - at_random
     lead = abs(differences.mean())
     error = differences.std() / np.sqrt(len(differences))
-    # Four standard errors are chance once in 16,000 data sets; less than 0.02 of NDCG misleads nobody.
+    # A difference of four standard errors is chance in 1 of 16,000 data sets; an NDCG difference below 0.02 is
+    # harmless.
     if len(differences) < _MIN_QUERIES or lead < 0.02 or lead < 4 * error:
         return
     best = differences.mean() > 0
     sentence = (
-        f"The rows lie in an order that is itself a ranking, {'the best' if best else 'the worst'} first: equal scores "
-        f"evaluated in file order would get NDCG@{cutoff} {in_file_order.mean():.2f}, in random order "
+        f"The order of the rows is a ranking, {'best' if best else 'worst'} first: equal scores evaluated in file "
+        f"order would get NDCG@{cutoff} {in_file_order.mean():.2f}, in random order "
         f"{at_random.mean():.2f}."
     )
-    remedy = "Use a convention that does not break ties by row (standard does not), or shuffle the rows of each query."
+    remedy = "Use a convention that does not break ties by row, such as standard, or shuffle the rows of each query."
     count = int(np.count_nonzero(differences > 0 if best else differences < 0))
     yield Finding("file-order", "warning", sentence, count, (), remedy)
 
 
-_MAX_COMPARED_DOCUMENTS = 20_000  # documents, of whole queries, by which columns are compared with the label
-_LEAK, _ORDERED = 0.99, 20  # share of pairs; queries, since one of many columns may order fewer right by chance
+_MAX_COMPARED_DOCUMENTS = 20_000  # documents (of complete queries) used to compare columns with the label
+_LEAK, _ORDERED = (
+    0.99,
+    20,
+)  # fraction of pairs; number of queries, since one of many columns may order fewer queries correctly by chance
 
 
 def leak_findings(scanned: ScannedData) -> Iterator[Finding]:
-    """Columns that order documents as the label does, or nearly: made from it, or from what it was made from."""
+    """Find columns that order documents almost like the label, and are probably derived from it."""
     data = scanned.data
     sizes, judged = data.queries.sizes, data.judged
     labels = np.where(judged, data.labels, 0.0)
@@ -285,19 +285,21 @@ def leak_findings(scanned: ScannedData) -> Iterator[Finding]:
                 share
             )
     words = f"feature|features orders|order at least {_LEAK:.0%} of the pairs of documents as their labels do"
-    remedy = "If it is made from the label or known only afterwards, drop it: a ranker learns nothing else beside it."
+    remedy = "If it is derived from the label or known only later, drop it: a ranker would learn nothing else."
     yield from about_some("label-leak", "warning", len(shares), data.n_features, words, list(shares), remedy)
 
 
 def _gains(data: RankingData) -> FloatArray:
-    """2^y - 1, linear where that would overflow, 0 for what is not judged or negative."""
+    """Return 2^y - 1, or y if that would overflow; 0 for unjudged and negative labels."""
     grades = np.where(data.judged, np.maximum(data.labels, 0), 0.0)
     return np.asarray(grades if grades.max() > 31 else np.exp2(grades) - 1)
 
 
 def _mean_ndcg(data: RankingData, gains: FloatArray, cutoff: int) -> tuple[FloatArray, FloatArray]:
-    """NDCG by query of the rows as they lie, and its mean over all orders; queries without gain left out."""
-    relative = data.without_features().replace(labels=gains / gains.max())  # NDCG does not mind, and sums stay finite
+    """Return the NDCG of each query with gain in the order of the rows, and its mean over all orders."""
+    relative = data.without_features().replace(
+        labels=gains / gains.max()
+    )  # NDCG is invariant to scale, and sums stay finite
     judge = BoundMetric(relative, NDCG(cutoff, gain=Gain.from_spec("linear"), no_relevant="skip"))
     in_file_order, at_random = judge.per_query(-np.arange(len(gains))), judge.per_query(np.zeros(len(gains)))
     some_gain = ~np.isnan(at_random)
@@ -311,14 +313,14 @@ def check(
     names: Sequence[str] | None = None,
     threads: int | None = None,
 ) -> Report:
-    """Examine data, and the other splits of the same collection if there are any.
+    """Check data, and other splits of the same collection.
 
     Args:
-        data: the data.
-        others: validation and test data: what they share with `data` and with each other is found too.
-        cutoffs: the cut-offs that metrics will be computed at.
-        names: what to call the data sets. Default: "data", or "data 1", "data 2" …
-        threads: how many threads to use. Default: all cores.
+        data: data to check.
+        others: validation and test data, which are also compared with `data` and with each other.
+        cutoffs: cutoffs of the metrics that will be computed.
+        names: names of the data sets in the report. Default: "data", or "data 1", "data 2" …
+        threads: number of threads. Default: all cores.
 
     >>> report = check(RankingData([[1.0, 5.0], [2.0, 5.0]], [0, 0]))
     >>> [finding.code for finding in report.findings]
@@ -328,8 +330,8 @@ def check(
     for subject in everything:
         if isinstance(subject, str | os.PathLike):
             raise DataError(
-                f"check examines data that are read already: check(tr.read({str(subject)!r})); files by themselves are "
-                "scanned by toprank.doctor.check_file, or on the command line by 'toprank check'."
+                f"check needs data instead of a path: check(tr.read({str(subject)!r})). To check files, use "
+                "toprank.doctor.check_file or the command 'toprank check'."
             )
         check_data("check", subject)
     if names is None:
@@ -339,23 +341,23 @@ def check(
 
 
 def check_options(names: Sequence[str], n_data_sets: int, cutoffs: Any) -> None:
-    """Refuse names that are too few or too many, and cut-offs that are none."""
+    """Raise an error for a wrong number of names, and for invalid cutoffs."""
     if len(names) != n_data_sets:
-        raise DataError(f"There are {len(names)} names for {n_data_sets} data sets; there must be one for each.")
+        raise DataError(f"There are {len(names)} names for {n_data_sets} data sets; give one for each.")
     if not isinstance(cutoffs, Sequence) or not cutoffs or not all(is_whole(cut, 1) for cut in cutoffs):
         raise DataError(f"cutoffs must be a list of whole numbers of at least 1, not {cutoffs!r}.")
 
 
 def roles_findings(data: RankingData) -> Iterator[Finding]:
-    """The finding that roles of columns were inferred from their names."""
+    """Report the column roles that were inferred from names."""
     if data.roles is None or not (inferred := data.roles.inferred):
         return
     summary = f"{agreeing(len(inferred), 'Column role|roles was|were')} inferred from the names of columns"
     arguments = " or ".join(f"{{{keyword}}}" for keyword in inferred)
     remedy = Remedy(
-        f"If that is wrong, read the table with {arguments}.",
-        f"If that is wrong, say so with {arguments}.",
-        "If that is wrong, name the column when the table is read.",
+        f"If this is wrong, read the table with {arguments}.",
+        f"If this is wrong, use {arguments}.",
+        "If this is wrong, name the column when you read the table.",
         **dict.fromkeys(inferred, ...),
     )
     yield Finding("inferred-columns", "note", summary, len(inferred), data.roles.in_words(), remedy)
@@ -368,7 +370,7 @@ def report_on(
     threads: int | None,
     known: Sequence[Finding] = (),
 ) -> Report:
-    """The report on data sets, of which some findings are known already."""
+    """Build the report on data sets, starting from findings that are already known."""
     scanned = [ScannedData(data, scan(data, threads)) for data in everything]
     findings = list(known)
     for name, part in zip(names, scanned, strict=True):

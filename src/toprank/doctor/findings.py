@@ -1,4 +1,4 @@
-"""What the data doctor says: findings, each a sentence with counts and a remedy, gathered in a report."""
+"""Findings of the data doctor, with counts and remedies, and the report that collects them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _MAX_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know about the data.
+    """One finding about the data.
 
     Attributes:
-        code: a short name that stays the same between versions, such as ``blank-queries``.
-        severity: a ``problem`` makes results wrong, a ``warning`` may, a ``note`` is good to know.
-        summary: what was found, with counts.
-        count: how many queries, documents, features … it concerns.
-        examples: the first few of them.
-        remedy: what to do about it.
+        code: short name that is stable between versions, such as ``blank-queries``.
+        severity: ``problem`` if it makes results wrong, ``warning`` if it may, ``note`` for information.
+        summary: description with counts.
+        count: number of affected queries, documents, features …
+        examples: first few of them.
+        remedy: recommended action.
     """
 
     code: str
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Subject:
-    """The size of one data set that was scanned."""
+    """Name and size of a checked data set."""
 
     name: str
     queries: int
@@ -57,26 +57,26 @@ class Subject:
 
 @dataclass(frozen=True, repr=False)
 class Report(DisplayMixin):
-    """Everything that was found, worst first."""
+    """All findings, sorted by severity."""
 
     subjects: tuple[Subject, ...]
     findings: tuple[Finding, ...]
 
     @classmethod
     def from_findings(cls, subjects: Iterable[Subject], findings: Iterable[Finding]) -> Report:
-        """A report with the findings sorted by severity, otherwise in their order."""
+        """Build a report with findings sorted by severity (stable)."""
         ranked = sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
         return cls(tuple(subjects), tuple(ranked))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values for JSON."""
+        """Return the report as JSON-serializable values."""
         return {
             "data": [asdict(subject) for subject in self.subjects],
             "findings": [asdict(finding) | {"examples": list(finding.examples)} for finding in self.findings],
         }
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each finding; a frame of pandas or polars, or Arrow's."""
+        """Return a pandas, polars or Arrow frame with one row for each finding."""
         names = [field.name for field in fields(Finding)]
         return frame_of({name: [getattr(finding, name) for finding in self.findings] for name in names}, kind)
 
@@ -90,12 +90,12 @@ class Report(DisplayMixin):
 
 
 def examples_of(items: Iterable[Any]) -> tuple[str, ...]:
-    """The first few items as short strings."""
+    """Return the first few items as short strings."""
     return tuple(shortened(str(item), 40) for item in itertools.islice(items, _MAX_EXAMPLES))
 
 
 def agreeing(count: int, words: str) -> str:
-    """Words that agree with a number; ``is|are`` stands for the one or the other.
+    """Choose singular or plural forms, written as ``is|are``, for a count.
 
     >>> agreeing(1, "query|queries has|have"), agreeing(2, "query|queries has|have")
     ('query has', 'queries have')
@@ -104,7 +104,7 @@ def agreeing(count: int, words: str) -> str:
 
 
 def some(count: int, total: int, words: str) -> str:
-    """How many of how many, in words that agree; the first of them is what is counted.
+    """Describe a count out of a total; the first of `words` is the counted noun.
 
     >>> some(1, 7, "query|queries has|have"), some(7, 7, "query|queries has|have")
     ('1 of 7 queries has', 'All 7 queries have')
@@ -120,6 +120,6 @@ def some(count: int, total: int, words: str) -> str:
 def about_some(
     code: str, severity: Severity, count: int, total: int, words: str, examples: Iterable[Any], remedy: str
 ) -> Iterator[Finding]:
-    """The finding that `words` hold for some of all queries, documents …, where there are any."""
+    """Yield the finding that `words` apply to `count` of all queries, documents …, if any."""
     if count:
         yield Finding(code, severity, some(count, total, words) + ".", count, examples_of(examples), remedy)

@@ -1,8 +1,8 @@
-"""One pass over the features, which answers everything that is asked about them.
+"""Statistics and hashes of features in one pass.
 
-Rows and columns get 64-bit hashes that add up over their non-zero values, so dense and sparse data agree, and strips of
-rows can be scanned by different threads. Equal hashes are taken for equal content: among ten million rows a chance
-agreement has a probability of about 1 in 400,000.
+The 64-bit hashes of rows and columns are sums over non-zero values, so dense and sparse data have the same hashes, and
+threads can scan different rows. Equal hashes are treated as equal content; the probability of a collision among ten
+million rows is about 1 in 400,000.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from toprank.data.dataset import RankingData
 from toprank.data.synthetic import Words, mixed_words
 
 Mask = npt.NDArray[np.bool_]
-_BLOCK_ROWS = 4096  # at a time, so that only so many are copied if the rows of X are not contiguous
+_BLOCK_ROWS = 4096  # rows per block, which limits the size of a copy if X is not contiguous
 
 
 @dataclass(frozen=True)
 class Scan:
-    """By column least and greatest finite value (inf, -inf without one), NaNs, infinities, hash; hashes of rows."""
+    """Statistics by column (smallest and largest finite value, numbers of NaN and infinities, hash) and row hashes."""
 
     smallest: FloatArray
     largest: FloatArray
@@ -35,7 +35,7 @@ class Scan:
 
 
 def scan(data: RankingData, threads: int | None = None) -> Scan:
-    """Look at every value of X once."""
+    """Compute statistics and hashes of X in one pass."""
     n, width = data.X.shape
     edges = np.linspace(0, n, min(n, available_threads(threads)) + 1).astype(np.int64)
     row_hash = np.zeros(n, dtype=np.uint64)
@@ -74,12 +74,12 @@ def scan(data: RankingData, threads: int | None = None) -> Scan:
 
 @dataclass(frozen=True)
 class ScannedData:
-    """Data, and the scan of their features."""
+    """Data with the scan of their features."""
 
     data: RankingData
     scan: Scan
 
     def feature(self, column: np.signedinteger[Any]) -> str:
-        """What to call a column: its name, or its number from 1."""
+        """Return the name of a column, or its number from 1."""
         names = self.data.feature_names
         return names[column] if names else str(column + 1)

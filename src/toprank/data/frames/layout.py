@@ -157,7 +157,7 @@ def _assigned(
 
 
 def _text_roles(given: Roles, like: Any, own: Roles | None, names: Sequence[str]) -> TextRoles | Literal[False]:
-    """Return the text columns: the given ones, those of `like`, or those stored in the table."""
+    """Return the text columns that are given, or used by `like`, or stored in the table."""
     if given.text is not None:
         return given.text
     known = known_text(like)
@@ -228,7 +228,7 @@ def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
 def _encoded(
     schema: Any, features: Sequence[str], known: Encoding | None, holding: Callable[[str], str] | None, where: str
 ) -> Layout:
-    """Return the layout of the features, with known encodings or those of their types."""
+    """Return the layout of the features; features without a known encoding get one from their type."""
     holding = holding or (lambda name: str(schema.field(name).type))
     kinds = {name: kind_of(schema.field(name).type) for name in features}
     unusable = [f"'{name}' ({holding(name)})" for name, kind in kinds.items() if kind is None]
@@ -333,7 +333,7 @@ def _precision(
 
 
 def is_number(kind: Any) -> bool:
-    """Whether an Arrow type holds numbers or truth values (or nothing at all)."""
+    """Return whether an Arrow type is numeric, boolean or null."""
     return kind_of(kind) == "number"
 
 

@@ -292,7 +292,7 @@ class Reader:
 
     @property
     def foreign_ids(self) -> bool:
-        """Whether a document id has non-ASCII characters."""
+        """True if a document id has non-ASCII characters."""
         return any(survey.state[kernels.LetorSurvey.ID_FOREIGN] for survey in self.surveys)
 
     def _document_ids(self, result: Result, kind: np.dtype[Any]) -> npt.NDArray[Any]:

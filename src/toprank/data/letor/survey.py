@@ -140,7 +140,7 @@ class Grouping:
         return replace(self, places=places - places[0], run_rows=self.run_rows[first:last])
 
     def scatter(self, per_row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Reorder values from the order of the text to that of the result."""
+        """Reorder values from the order of the text to the order of the result."""
         first_rows = np.cumsum(self.run_rows) - self.run_rows
         moved = np.empty_like(per_row)
         moved[np.arange(len(per_row)) + np.repeat(self.places[:, 0] - first_rows, self.run_rows)] = per_row

@@ -166,7 +166,7 @@ def _mapped(file: Path) -> Array:
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
         start = stream.tell()
         if dtype.hasobject or os.fstat(stream.fileno()).st_size != start + dtype.itemsize * math.prod(shape):
-            raise ValueError("another length than the header says")
+            raise ValueError("length differs from the header")
         if 0 in shape:  # empty arrays cannot be mapped
             return np.empty(shape, dtype)
         return np.asarray(np.memmap(stream, dtype, "r", start, shape, "F" if by_columns else "C"))

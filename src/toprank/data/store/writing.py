@@ -70,7 +70,7 @@ UNFINISHED, _ASIDE = ".tmp", ".old.tmp"
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether the description in the folder is that of a stored copy."""
+    """Return whether the folder contains the description of a stored copy."""
     try:
         meta = json.loads((folder / META).read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):

@@ -155,7 +155,7 @@ def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bo
                 path=source.path,
                 remedy=Remedy("{features}.", features=[...]),
             )
-        if source.kind == "csv":  # CSV columns have no types of their own
+        if source.kind == "csv":  # CSV columns are untyped
             continue
         for name in layout.columns:
             here, there = (table.schema.field(name).type for table in (source, first))
