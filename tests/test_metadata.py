@@ -171,6 +171,27 @@ def test_what_text_means_is_told_by_how_all_of_it_is_written():
     assert infer_types(np.array(["", ""])).tolist() == ["", ""]
 
 
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1234567890123456789", "-7", "0"], [1234567890123456789, -7, 0]),
+        (["9223372036854775807", "-9223372036854775808", "0"], [2**63 - 1, -(2**63), 0]),
+        (["9223372036854775809", "1", "2"], ["9223372036854775809", "1", "2"]),  # beyond 64 bits: digits as text
+        (["12345678901234567890123", "1", "2"], ["12345678901234567890123", "1", "2"]),
+        (["9007199254740993", "", "1"], ["9007199254740993", "", "1"]),  # a float for the empty cell would round
+        (["9007199254740992", "", "1.5"], [2.0**53, None, 1.5]),
+    ],
+)
+def test_long_whole_numbers_in_csv_keep_their_digits(tmp_path, cells, expected):
+    rows = "".join(f"{query},{query % 2},0.5,{cell}\n" for query, cell in enumerate(cells))
+    (tmp_path / "log.csv").write_text("qid,label,x,session\n" + rows)
+    found = tr.read(tmp_path / "log.csv", metadata=["session"]).metadata["session"].tolist()
+    assert [None if value != value else value for value in found] == expected
+    assert [type(value) for value in found if value == value] == [
+        type(value) for value in expected if value is not None
+    ]
+
+
 def test_parts_that_carry_different_columns_are_not_joined(data):
     first, rest = data.select([0]), data.select([1, 2])
     assert tr.concatenate([first, rest]).equals(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from toprank.data.metadata import checked_column
 from toprank.data.texts import text_column
 from toprank.errors import DataError
 
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[nN]a[nN]|")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?|")
 
@@ -58,6 +60,8 @@ def metadata_values(name: str, pieces: Sequence[Any], from_text: bool, is_words:
 def infer_types(text: Array) -> Array:
     """Convert text to integers, dates or floats if all cells have that form; empty cells are missing values.
 
+    Integers that neither int64 nor float64 represents exactly stay text.
+
     >>> [infer_types(np.array(words)).dtype.kind for words in (["7", "12"], ["2024-05-31", ""], ["1.5", ""], ["a"])]
     ['i', 'M', 'f', 'U']
     """
@@ -69,11 +73,18 @@ def infer_types(text: Array) -> Array:
     )
     for pattern, value, kind in forms:
         if any(distinct) and all(pattern.fullmatch(word) for word in distinct):
+            if kind == "float64" and any(map(_loses_digits, distinct)):
+                break
             try:
                 return np.array([value(word) for word in text.tolist()], dtype=kind)
-            except ValueError:  # Impossible dates such as 31 February stay text.
+            except (ValueError, OverflowError):  # Impossible dates such as 31 February stay text.
                 continue
     return text
+
+
+def _loses_digits(word: str) -> bool:
+    """Return whether a word is an integer that float64 would round."""
+    return _INTEGER.fullmatch(word) is not None and Decimal(word) != float(word)
 
 
 def type_of(column: Array) -> Any:
