@@ -96,7 +96,7 @@ def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
 @pytest.mark.parametrize(
     ("qid", "page", "options", "words"),
     [
-        ("a b", "x", ("--trec",), "'a b' cannot be a column of a TREC run: it must be one word without blanks"),
+        ("a b", "x", ("--trec",), "'a b' cannot be a column of a TREC run: it must be a word without whitespace"),
         ("a", "x\ty", ("--trec",), "cannot be a column of a TREC run"),
         ("a", "x\ty", (), "holds a tab or a line break, which separate the ids; print with --json"),
         ("a\nb", "x", (), "holds a tab or a line break"),
@@ -192,7 +192,7 @@ def test_refusals_speak_of_options(folder):
         (("train", "clock.csv", *OWN[:4], "-o", "no"), "leave it out with --features A,B,..."),
         (("train", "scattered.txt", "-o", "no"), "--regroup"),
         (("evaluate", "scattered.txt", "first.scores"), "--regroup"),
-        (("predict", "m.toprank", "wide.txt"), "wide.txt:1:13: The id in '3:5' lies beyond the 2 features of"),
+        (("predict", "m.toprank", "wide.txt"), "wide.txt:1:13: The id in '3:5' is beyond the 2 features of"),
         (("evaluate", "huge.txt", "first.scores"), "toprank convert --dtype float64"),
         (("evaluate", "what.foo", "first.scores"), "name it .txt, .csv … or use toprank convert --from."),
         (("evaluate", "empty", "first.scores"), "toprank cv"),
@@ -216,7 +216,7 @@ def test_refusals_speak_of_options(folder):
     [
         (("train", "data.txt", "--label", "y", "-o", "no"), "--label names a column of a table"),
         (("check", "data.txt", "--document-id", "y"), "--document-id names a column of a table"),
-        (("check", "table.csv", *OWN, "--missing", "zero"), "--missing is not for this kind of file"),
+        (("check", "table.csv", *OWN, "--missing", "zero"), "--missing is for other formats"),
     ],
 )
 def test_an_option_that_a_format_does_not_have(folder, arguments, words):
@@ -256,7 +256,7 @@ def test_nothing_is_rewritten_but_advice(folder):
     [
         (
             "1 qid:1 1:1 3:5\n0 qid:1 1:2\n",
-            "lies beyond the 2 features asked for; raise --n-features.",
+            "is beyond the 2 features requested; increase --n-features.",
             "lies beyond the 2 features of the training data.",
             "lies beyond the 2 features asked for; raise n_features=.",
         ),
@@ -341,7 +341,7 @@ def test_a_group_becomes_options_and_comes_back_as_one_value():
 
 # ---- documents without a judgment ----
 
-CHOOSE = "choose what that means: --unjudged irrelevant, condense (take them out of the lists) or drop"
+CHOOSE = "choose a rule for them: --unjudged irrelevant, condense (remove them from the lists) or drop"
 
 
 @pytest.fixture

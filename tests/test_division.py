@@ -44,7 +44,7 @@ def test_a_division_that_leaks_is_refused(side):
     masks = {"train": np.array([False, True, False]), "held_out": held_out, "valid": np.array([False, False, True])}
     Division((DivisionRound(**masks),))
     masks[side] = masks[side] | held_out
-    with pytest.raises(tr.errors.DataError, match="would learn from 1 units that it holds out"):
+    with pytest.raises(tr.errors.DataError, match="trains on 1 held-out units"):
         Division((DivisionRound(**masks),))
 
 

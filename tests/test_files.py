@@ -100,7 +100,7 @@ def test_trec_files(tmp_path):
     write(judgments, tmp_path / "copy.qrels")
     assert (tmp_path / "copy.qrels").read_text() == QRELS
     assert read(tmp_path / "copy.qrels").equals(judgments)
-    with pytest.raises(DataError, match="A run needs scores"):
+    with pytest.raises(DataError, match="write cannot write a run, which needs scores"):
         write(judgments, tmp_path / "copy.run")
 
 
@@ -119,7 +119,7 @@ def test_several_files_are_one_data_set(tmp_path):
     (tmp_path / "0.qrels").write_text("a 0 d 1\n")
     (tmp_path / "1.qrels").write_text("b 0 d 1\n")
     assert read([tmp_path / "0.qrels", tmp_path / "1.qrels"]).qids.tolist() == ["a", "b"]
-    with pytest.raises(DataError, match=r"0\.txt is letor and .*1\.parquet is parquet"):
+    with pytest.raises(DataError, match=r"0\.txt is letor, but .*1\.parquet is parquet"):
         read([tmp_path / "0.txt", tmp_path / "1.parquet"])
     with pytest.raises(DataError, match="list of paths is empty"):
         read([])
@@ -157,7 +157,7 @@ def test_folders(tmp_path):
     assert read(tmp_path / "parts").equals(data)
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        FileError, match=r"neither a stored copy nor one of Parquet files; for LETOR folds use folds\(\)"
+        FileError, match=r"neither a stored copy nor a folder of Parquet files; for LETOR folds use folds\(\)"
     ):
         read(tmp_path / "empty")
 
@@ -165,7 +165,7 @@ def test_folders(tmp_path):
 def test_files_that_tell_nothing(tmp_path):
     for content in (b"", b"\x00\x01\x02" * 99, b"hello world\n", b"a,b,c\n1,2,3\n"):
         (tmp_path / "data").write_bytes(content)
-        with pytest.raises(FormatError, match="Neither the content nor the name tells the format"):
+        with pytest.raises(FormatError, match="Neither content nor name determines the format"):
             read(tmp_path / "data")
         (tmp_path / "data.txt").write_bytes(content)
         with pytest.raises(FormatError, match=r"data\.txt"):
@@ -273,7 +273,7 @@ def test_a_cache_moves_with_its_file(tmp_path):
 
 
 def test_verify_and_cache_need_something_to_work_on(text, tmp_path):
-    with pytest.raises(DataError, match="verify=True checks the hashes of a stored copy"):
+    with pytest.raises(DataError, match="verify=True needs a stored copy"):
         read(text, verify=True)
     write(example(), tmp_path / "other.txt")
     with pytest.raises(DataError, match="beside one file"):
@@ -352,7 +352,7 @@ def test_scores_in_all_their_spellings(tmp_path):
         (b"1e999\n", 1, "not '1e999'"),
         (b"1_000\n", 1, "not '1_000'"),
         (b"\x00\xff\n", 1, "Expected one finite number"),
-        (b"7 Q0 d6 1 3.2 bm25\n", 1, "A TREC run is read by tr.read_run"),
+        (b"7 Q0 d6 1 3.2 bm25\n", 1, "Use tr.read_run for a TREC run"),
         (b"9" * 10_000_000, 1, "…"),
         (b"\x93NUMPY\x01\x00", None, "NumPy file is damaged"),
     ],
@@ -377,7 +377,7 @@ def test_bad_counts_and_arrays_are_refused(tmp_path):
         (np.ones((2, 2)), "not float64 of shape"),
         (np.array(["a"]), "not <U1"),
         (np.array([1.0, np.nan]), r"number 1 \(from 0\) is nan"),
-        (np.array([None]), "holds objects"),
+        (np.array([None]), "contains objects"),
     ):
         np.save(tmp_path / "s.npy", array, allow_pickle=True)
         with pytest.raises(FormatError, match=message):

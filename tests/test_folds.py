@@ -127,7 +127,7 @@ def test_stable_parts_have_their_shares_as_chance_has_it():
 
 def test_what_cannot_be_stable_is_refused(tmp_path):
     data = RankingData(np.zeros((3, 1)), np.zeros(3), qid=range(3), metadata={"day": [1, 2, 3]})
-    with pytest.raises(DataError, match=r"none of 3 queries falls into part number .* leave stable out"):
+    with pytest.raises(DataError, match=r"part number .* gets none of the 3 queries. Leave out stable"):
         split(data, (0.998, 0.001, 0.001), stable=True)
     with pytest.raises(DataError, match="By time a query goes by its date"):
         split(data, (0.5, 0.5), time_column="day", stable=True)
@@ -148,7 +148,7 @@ def test_too_few_queries_and_parts_are_refused():
         split(example(2))
     with pytest.raises(DataError, match="k must be at least 3"):
         folds(example(), 2)
-    with pytest.raises(DataError, match="missing cannot apply"):
+    with pytest.raises(DataError, match="missing applies only to files"):
         folds(example(), missing="zero")
 
 
@@ -300,7 +300,7 @@ def test_files_and_stored_copies_are_divided(tmp_path):
 def test_folders_without_folds_say_what_was_looked_for(tmp_path, parts):
     for folder in (tmp_path, tmp_path / "empty"):
         folder.mkdir(exist_ok=True)
-        with pytest.raises(FileError, match=r"looked for Fold1 .* S1\.txt … S5\.txt.*QueryLevelNorm"):
+        with pytest.raises(FileError, match=r"Expected Fold1 .* S1\.txt … S5\.txt.*QueryLevelNorm"):
             folds(folder)
     with pytest.raises(FileError, match="no file"):
         folds(tmp_path / "absent")

@@ -75,13 +75,13 @@ def test_roles_are_inferred_from_names_in_any_case_but_never_weights(frame_of, l
 
 @pytest.mark.parametrize("name", ["query", "group", "q_id", "Group"])
 def test_a_column_that_may_hold_anything_is_no_query(frame_of, name):
-    with pytest.raises(DataError, match="Only one called 'qid', 'query_id', 'search_id' or 'session_id'"):
+    with pytest.raises(DataError, match="Only a column called 'qid', 'query_id', 'search_id' or 'session_id'"):
         from_frame(frame_of({name: [1, 1], "label": [0, 1], "f": [5, 6]}))
 
 
 @pytest.mark.parametrize("name", ["y", "rel", "target"])
 def test_a_column_that_may_hold_anything_is_no_label(frame_of, name):
-    with pytest.raises(DataError, match="Only one called 'label', 'relevance' or 'grade'"):
+    with pytest.raises(DataError, match="Only a column called 'label', 'relevance' or 'grade'"):
         from_frame(frame_of({"qid": [1, 1], name: [0, 1], "f": [5, 6]}))
 
 
@@ -109,20 +109,20 @@ def test_false_means_there_is_none(frame_of):
             r"looks like the label. The columns are: qid, f. Only .* Give label='COLUMN', or label=False",
         ),
         ({"label": [1], "f": [2]}, {}, r"looks like the qid\. .*qid=False"),
-        ({"label": [1], "grade": [2], "qid": [1]}, {}, "could be the label: 'label', 'grade'. Say which with label="),
-        ({"label": [1], "session_id": [2], "qid": [1]}, {}, "the qid: 'session_id', 'qid'. Say which with qid="),
+        ({"label": [1], "grade": [2], "qid": [1]}, {}, "could be the label: 'label', 'grade'. Choose one with label="),
+        ({"label": [1], "session_id": [2], "qid": [1]}, {}, "the qid: 'session_id', 'qid'. Choose one with qid="),
         ({"label": [1], "qid": [1], "docno": ["x"], "did": ["x"]}, {}, "could be the document_id"),
         ({"label": [1], "qid": [1], "tags": [[1]]}, {}, "This column cannot be a feature: 'tags' .*features="),
         ({"label": [1], "qid": [1], "f": [1]}, {"weight": "label"}, "looks like the label. The columns are: qid, f"),
-        ({"label": [1], "qid": [1]}, {"weight": "label", "label": "label"}, "'label' is asked to play two roles"),
-        ({"label": [1], "qid": [1], "f": [1]}, {"features": ["f", "f"]}, "'f' is asked to play two roles"),
-        ({"label": ["x"], "qid": [1], "f": [1]}, {}, "'label' plays the role 'label' and must hold numbers"),
-        ({"label": [1], "qid": [[1]], "f": [1]}, {}, "must hold whole numbers or text"),
+        ({"label": [1], "qid": [1]}, {"weight": "label", "label": "label"}, "'label' has two roles"),
+        ({"label": [1], "qid": [1], "f": [1]}, {"features": ["f", "f"]}, "'f' has two roles"),
+        ({"label": ["x"], "qid": [1], "f": [1]}, {}, "'label' has the role 'label' and must contain numbers"),
+        ({"label": [1], "qid": [[1]], "f": [1]}, {}, "must contain whole numbers or text"),
         ({"label": [1], "qid": [1], "f": [1]}, {"dtype": "int32"}, "float32 or float64, not int32"),
         (
             {"label": [0, 1, 2], "qid": [1, 2, 1], "f": [1, 1, 1]},
             {"regroup": False},
-            "query 1 are not neighbors.*row 2",
+            "query 1 are not contiguous.*row 2",
         ),
         ({"label": [0, 1], "qid": [1, None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
         ({"label": [0, 1], "qid": ["a", None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
@@ -152,7 +152,7 @@ def test_decimal_ids_are_told_apart_to_the_last_digit(tmp_path, role):
     small = table.slice(0, 2)
     assert from_frame(small).qids.tolist() == (ids[:2] if role == "qid" else [1])
     odd = small.drop_columns(role).append_column(role, pa.array([Decimal("1.5"), Decimal(2)], pa.decimal128(38, 2)))
-    with pytest.raises(DataError, match=f"Column '{role}' holds ids, .* row 0 .* has 1.50"):
+    with pytest.raises(DataError, match=f"Column '{role}' contains ids, .* row 0 .* has 1.50"):
         from_frame(odd)
     floats = small.drop_columns(role).append_column(role, pa.array([1.0, 2.0**53 + 2]))
     with pytest.raises(DataError, match="float64, which tells whole numbers apart below 9007199254740992 only; row 1"):
@@ -167,9 +167,9 @@ def test_ids_that_arrays_of_strings_would_cut_short_are_refused(frame_of):
 def test_unknown_columns_and_frames_are_refused(frame_of):
     with pytest.raises(UnknownNameError, match="column called 'lable'; did you mean 'label'"):
         from_frame(frame_of(TABLE), label="lable")
-    with pytest.raises(DataError, match="dict is not a frame"):
+    with pytest.raises(DataError, match="dict is not a supported frame"):
         from_frame({"label": [1]})
-    with pytest.raises(DataError, match="LazyFrame is not a frame"):
+    with pytest.raises(DataError, match="LazyFrame is not a supported frame"):
         from_frame(pl.DataFrame(TABLE).lazy())
     with pytest.raises(UnknownNameError, match="kind of frame called 'panda'"):
         to_frame(from_frame(frame_of(TABLE)), "panda")
@@ -187,7 +187,7 @@ def test_an_object_column_of_mixed_types_is_refused():
     with pytest.raises(DataError, match=r"cannot be features: 'f' \(object of int, str\), 'g' \(complex128\)"):
         from_frame(frame)
     assert from_frame(frame, features=["h"]).X.tolist() == [[3], [4]]
-    with pytest.raises(DataError, match=r"'f' plays the role 'qid' and must hold .* text, not object of int, str"):
+    with pytest.raises(DataError, match=r"'f' has the role 'qid' and must contain .* text, not object of int, str"):
         from_frame(frame, qid="f", features=["h"])
     with pytest.raises(DataError, match="'g' is to be metadata, but holds complex128"):
         from_frame(frame, metadata="g", features=["h"])
@@ -315,7 +315,7 @@ def test_files_remember_features_with_the_names_of_roles(tmp_path):
     data = RankingData([[1.0, 2.0]], [1], feature_names=["weight", "grade"])
     write_table(data, tmp_path / "data.parquet")
     assert read_table(tmp_path / "data.parquet").equals(data)
-    with pytest.raises(DataError, match="'grade' would be taken for the label"):
+    with pytest.raises(DataError, match="'grade' would be read as the label"):
         write_table(data, tmp_path / "data.csv")
     with pytest.raises(DataError, match="A feature is called 'label'"):
         to_frame(data.replace(feature_names=["label", "f"]))
@@ -363,7 +363,7 @@ def test_files_of_one_table_have_the_same_columns_and_types(tmp_path):
     data = read_table(tmp_path, dtype="float64")
     assert data.X.tolist() == [[0.5], [2**24 + 1]]
     parquet.write_table(pa.table(first | {"g": [1.0]}), tmp_path / "1.parquet")
-    with pytest.raises(FormatError, match=r"1\.parquet: There is a column 'g', which .*0\.parquet does not have"):
+    with pytest.raises(FormatError, match=r"1\.parquet: .*0\.parquet does not have the column 'g' of this file"):
         read_table(tmp_path)
     assert read_table(tmp_path, features=["f"]).n_features == 1
     parquet.write_table(pa.table({"qid": [3], "label": [1]}), tmp_path / "1.parquet")
@@ -404,7 +404,7 @@ def test_folders_among_files_and_folders_called_like_a_file(tmp_path):
     write_table(data.select([2]), tmp_path / "last.parquet")
     assert read_table([tmp_path / "one", tmp_path / "last.parquet"]).equals(data)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="empty holds no Parquet files"):
+    with pytest.raises(FileError, match="empty contains no Parquet files"):
         read_table([tmp_path / "one", tmp_path / "empty"])
 
 
@@ -450,7 +450,7 @@ def test_a_table_that_becomes_shorter_is_refused(tmp_path, suffix, monkeypatch):
 def test_a_query_split_over_files_is_refused_or_regrouped(tmp_path):
     for number, qid in enumerate([1, 2, 1]):
         parquet.write_table(pa.table({"qid": [qid], "label": [number], "f": [0.5]}), tmp_path / f"{number}.parquet")
-    with pytest.raises(FormatError, match="query 1 are not neighbors"):
+    with pytest.raises(FormatError, match="query 1 are not contiguous"):
         read_table(tmp_path, regroup=False)
     assert read_table(tmp_path).labels.tolist() == [0, 2, 1]
 
@@ -475,7 +475,7 @@ def test_a_query_split_over_files_is_refused_or_regrouped(tmp_path):
         ("qid,label,f\n1,0,1\n1,0,1e400\n", 3, "'1e400' in column 'f' is too large for float64"),
         ("qid,label,f\n1,0,inf\n1,0,-1" + "0" * 400 + "\n", 3, "'-10000.* in column 'f' is too large for float64"),
         ("qid,label,f\n1,0,1\n1,2e+999,1\n", 3, "'2e[+]999' in column 'label' is too large"),
-        ("qid,label,f\n1,0,1\n,0,1\n", 3, "Column 'qid' is empty; every row needs an id"),
+        ("qid,label,f\n1,0,1\n,0,1\n", 3, "Column 'qid' is empty; give every row an id"),
         ('qid,label,f\n"",0,1\n', 2, "Column 'qid' is empty"),
         ("qid,label,docid\n1,0,a\n1,0,\n", 3, "Column 'docid' is empty"),
         ("qid,label,docid\n1,0,a\n1,0,a\0\n", None, "ids may not end in a zero byte"),
@@ -524,7 +524,7 @@ def test_csv_rows_may_be_longer_than_a_block(tmp_path, monkeypatch):
     np.testing.assert_array_equal(data.X[:, 0], np.arange(rows))
     np.testing.assert_array_equal(data.qid, np.arange(rows) // 3)
     monkeypatch.setattr(sources, "_CSV_BLOCKS", (1 << 10, 1 << 11))
-    with pytest.raises(FormatError, match=r"takes more than 0 MiB of text\. Look for a quotation mark"):
+    with pytest.raises(FormatError, match=r"has more than 0 MiB of text\. Look for a missing closing quotation mark"):
         read_table(path, features=["f"])
     path.write_text("qid,label,f,title\n1,0,1," + "x" * (3 << 20) + "\n")
     monkeypatch.undo()
@@ -534,7 +534,7 @@ def test_csv_rows_may_be_longer_than_a_block(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("change", "kind"), [({"qid": ["", "b"]}, "query"), ({"document_ids": ["", "b"]}, "document")])
 def test_empty_ids_are_not_written_to_csv(tmp_path, change, kind):
     data = RankingData([[1.0], [2.0]], **({"qid": [1, 1]} | change))
-    with pytest.raises(DataError, match=f"A {kind} id is empty and could not be read back from CSV"):
+    with pytest.raises(DataError, match=f"A {kind} id is empty, which CSV cannot represent"):
         write_table(data, tmp_path / "data.csv")
     write_table(data, tmp_path / "data.parquet")
     assert read_table(tmp_path / "data.parquet").equals(data)
@@ -556,9 +556,10 @@ def test_ids_that_are_blank_are_refused_by_row(tmp_path, nothing, column):
         lambda: convert(tmp_path / "t.parquet", stored),
     ]
     for door in doors:
-        with pytest.raises(
-            DataError, match=rf"Column '{column}' .*is empty( in row 1 \(counted from 0\))?; every row needs"
-        ):
+        empty = (
+            rf"Column '{column}' .*is empty( in row 1 \(counted from 0\); fill it in every row|; give every row an id)"
+        )
+        with pytest.raises(DataError, match=empty):
             door()
     assert not stored.exists()
 
@@ -603,7 +604,7 @@ def test_missing_files_and_useless_folders(tmp_path):
     for name in ("no.parquet", "no.arrow", "no.csv"):
         with pytest.raises(FileError, match="cannot be read: No such file"):
             read_table(tmp_path / name)
-    with pytest.raises(FileError, match="holds no Parquet files"):
+    with pytest.raises(FileError, match="contains no Parquet files"):
         read_table(tmp_path)
     with pytest.raises(DataError, match="list of paths is empty"):
         read_table([])

@@ -130,7 +130,7 @@ def test_rows_of_a_sparse_matrix_are_written_sorted_and_summed(tmp_path):
 @pytest.mark.parametrize(
     ("data", "options", "error", "message"),
     [
-        ({"qid": ["a b", "c"]}, {}, DataError, "query id 'a b' holds a blank"),
+        ({"qid": ["a b", "c"]}, {}, DataError, "query id 'a b' contains whitespace"),
         ({"qid": ["a#", "c"]}, {}, DataError, "query id 'a#'"),
         ({"qid": ["", "c"]}, {}, DataError, "query id '' is empty"),
         ({"document_ids": ["a\n", "c"]}, {}, DataError, "document id"),
@@ -219,7 +219,7 @@ def test_several_texts_with_names_are_read_as_one(tmp_path):
     assert read_letor(paths, dtype=np.float64).equals(data)
     assert tr.convert(paths, tmp_path / "a.toprank-data", dtype=np.float64).equals(data)
     (tmp_path / "1.txt.names").write_text("1 bm25\n2 price\n")
-    with pytest.raises(FormatError, match="names of the features differ"):
+    with pytest.raises(FormatError, match="feature names differ"):
         read_letor(paths)
     (tmp_path / "1.txt.names").unlink()
     with pytest.raises(FormatError, match="has no counterpart"):
@@ -232,7 +232,7 @@ def test_several_texts_with_names_are_read_as_one(tmp_path):
         ("", "no names"),
         ("1 a\n3 b\n", "Expected feature id 2"),
         ("bm25\nprice\n", "Expected feature id 1"),
-        ("1 a\n", "names for the features 1 to 1, but the text is read with 1 to 2"),
+        ("1 a\n", "file names the features 1 to 1, but the text is read with 1 to 2"),
     ],
 )
 def test_bad_names_are_refused(tmp_path, text, message):
@@ -246,7 +246,7 @@ def test_names_that_could_not_be_read_back_and_stale_ones_are_refused(tmp_path):
     with pytest.raises(DataError, match="line break"):
         write_letor(full_data(feature_names=["a\nb", "c"]), tmp_path / "a.txt")
     write_letor(full_data(), tmp_path / "a.txt")
-    with pytest.raises(FileError, match=r"a\.txt\.names lies there"):
+    with pytest.raises(FileError, match=r"a\.txt\.names exists"):
         write_letor(full_data(feature_names=None), tmp_path / "a.txt")
 
 
@@ -255,7 +255,7 @@ def test_codes_of_categories_do_not_leave_without_a_word(tmp_path):
     frame = pandas.DataFrame({"qid": [1, 1, 2], "label": [0, 1, 1], "f": [1.0, 2.0, 3.0], "color": list("rgr")})
     roles = {"features": ["f", "color"]}
     data = RankingData.from_frame(frame, **roles)
-    with pytest.warns(CodesWarning, match=r"'color' holds codes of categories.*depends on the table.*like="):
+    with pytest.warns(CodesWarning, match=r"'color' holds codes of categories.*depend on the table.*like="):
         write_letor(data, tmp_path / "a.txt")
     codes = {RankingData.from_frame(part, **roles).X[0, 1] for part in (frame.iloc[:2], frame.iloc[2:])}
     assert len(codes) == 2  # the same level, read with other rows

@@ -133,10 +133,10 @@ def test_they_survive_pickling_and_count_for_equality(data):
     ("given", "said"),
     [
         ({"a": [1, 2]}, "has 2 values for 5 documents in 3 queries"),
-        ({"": [1, 2, 3]}, "must have a name"),
-        ({"a": [[1], [2], [3]]}, "plain list"),
-        ({"a": [1j, 2j, 3j]}, "give text, numbers, truth values or dates"),
-        ({"a": ["x", 2, datetime.date(2024, 1, 1), None, 3]}, "one kind only"),
+        ({"": [1, 2, 3]}, "name of a metadata column must be a non-empty string"),
+        ({"a": [[1], [2], [3]]}, "must be one-dimensional"),
+        ({"a": [1j, 2j, 3j]}, "give text, numbers, booleans or dates"),
+        ({"a": ["x", 2, datetime.date(2024, 1, 1), None, 3]}, "mixes the types date, int, str"),
         (["device"], "must be a mapping"),
     ],
 )
@@ -153,7 +153,7 @@ def test_columns_of_a_table_that_cannot_be_carried(tmp_path):
         tr.RankingData.from_frame(table, metadata=(*METADATA, "terms"))
     with pytest.raises(tr.ToprankError, match="no column called 'devise'; did you mean 'device'"):
         tr.RankingData.from_frame(pa.table(LOG), metadata=["devise"])
-    with pytest.warns(ColumnsLeftOutWarning, match=r"for splits and slices, metadata=\['device'\]"):
+    with pytest.warns(ColumnsLeftOutWarning, match=r"for splits and slices, use metadata=\['device'\]"):
         tr.RankingData.from_frame(pa.table(LOG))
     with pytest.raises(tr.ToprankError, match="two roles"):
         tr.RankingData.from_frame(pa.table(LOG), features=["bm25", "asked"], metadata=METADATA)
@@ -197,7 +197,7 @@ def test_parts_that_carry_different_columns_are_not_joined(data):
     assert tr.concatenate([first, rest]).equals(data)
     with pytest.raises(tr.ToprankError, match="Some parts have the metadata column 'asked'"):
         tr.concatenate([first.replace(metadata={}), rest])
-    with pytest.raises(tr.ToprankError, match="'device' holds values of different kinds"):
+    with pytest.raises(tr.ToprankError, match="'device' has different types in different parts"):
         tr.concatenate([first.replace(metadata=dict(first.metadata) | {"device": [1]}), rest])
 
 
@@ -277,9 +277,9 @@ def test_a_query_goes_by_its_latest_date_and_training_holds_nothing_later():
     ("dates", "sizes", "said"),
     [
         ([4] * 6, None, "same value everywhere"),
-        ([1, 1, 2, 2], None, "only 2 different dates, too few for 3 parts"),
-        ([1, 7, 1, 8, 1, 9], [2, 2, 2], "had begun before it, so time does not divide these queries"),
-        (["soon", "late", "now"], None, "text that is no date, such as 'soon'"),
+        ([1, 1, 2, 2], None, "only 2 distinct dates, too few for 3 consecutive parts"),
+        ([1, 7, 1, 8, 1, 9], [2, 2, 2], "also have earlier documents, so these queries cannot be split by time"),
+        (["soon", "late", "now"], None, "text that is not a date, such as 'soon'"),
         ([1.0, float("nan"), 2.0], None, "Query 1 has no value in the column 'date'"),
     ],
 )
@@ -295,7 +295,7 @@ def test_what_else_is_refused_by_time(tmp_path, data):
         tr.split(data.replace(metadata={}), time_column="date")
     with pytest.raises(tr.ToprankError, match="no metadata column called 'dates'; did you mean 'date'"):
         tr.folds(data, k=1, time_column="dates")
-    with pytest.raises(tr.ToprankError, match="nothing is random"):
+    with pytest.raises(tr.ToprankError, match="split by time is not random"):
         tr.split(data, seed=1, time_column="date")
     tr.write(data, tmp_path / "train.txt")
     with pytest.raises(tr.ToprankError, match="brings its own folds; time_column='date' applies only"):

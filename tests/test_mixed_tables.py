@@ -144,7 +144,7 @@ def test_columns_that_changed_their_type_or_went_are_named(trees, frame):
     changed = frame.assign(brand=1.5, price="cheap", color=frame["added"])
     with pytest.raises(DataError, match=r"Column 'price' holds .*, not numbers; column 'brand' .*float64.* 'color'"):
         trees.predict(changed)
-    with pytest.raises(DataError, match="no columns 'price' and 'brand', which the training data have"):
+    with pytest.raises(DataError, match="The columns 'price' and 'brand' of the training data are missing"):
         trees.predict(frame.drop(columns=["brand", "price"]))
     with pytest.raises(DataError, match="training data had no column 'size'"):  # which may be the price, renamed
         trees.predict(from_frame(frame.rename(columns={"price": "size"})))
@@ -170,7 +170,7 @@ def test_a_category_that_was_empty_in_training_takes_any_category(frame):
 
 
 def test_roles_of_another_type_are_refused_in_the_words_of_the_library(frame):
-    with pytest.raises(DataError, match="'relevance' plays the role 'label' and must hold numbers, not str"):
+    with pytest.raises(DataError, match="'relevance' has the role 'label' and must contain numbers, not str"):
         from_frame(frame.assign(relevance=frame["relevance"].astype("str")))
     with pytest.raises(DataError, match=r"'query_id' plays the role 'qid' and must hold .* text, not Datetime"):
         from_frame(pl.from_pandas(frame.assign(query_id=frame["added"])))
@@ -427,7 +427,7 @@ def test_files_give_the_data_of_the_frame(tmp_path, frame, data, suffix):
     assert stored.encoding == data.encoding
     assert stored.fingerprint == data.fingerprint if suffix != "csv" else True
     assert tr.read(tmp_path / "shop.toprank-data", verify=True).equals(read)
-    with pytest.raises(DataError, match="LETOR text holds numbers alone"):
+    with pytest.raises(DataError, match="LETOR text supports only numbers"):
         tr.write(data, tmp_path / "shop.txt")
 
 

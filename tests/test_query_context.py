@@ -71,7 +71,7 @@ def test_tiny_and_enormous_values_have_a_spread(size):
 
 @pytest.mark.parametrize("values", [[1.7e308, 1.7e308, 1e308], [-1.7e308, 1.7e308]])
 def test_values_whose_mean_or_spread_overflows_are_refused(values):
-    with pytest.raises(DataError, match="infinite or enormous values"):
+    with pytest.raises(DataError, match="infinite or extremely large values"):
         tr.QueryContextFeatures().fit_transform(np.array(values)[:, None], qid=np.zeros(len(values)))
 
 
@@ -173,16 +173,16 @@ def test_queries_are_strangers(data):
     [
         ({"statistics": ["mean", "avg"]}, "no statistic of QueryContextFeatures called 'avg'"),
         ({"statistics": "mean"}, r"\['mean'\]"),
-        ({"statistics": []}, "at least one"),
+        ({"statistics": []}, "non-empty list of distinct names, not \\[\\]"),
         ({"statistics": 5}, "list of names, such as .*, not 5"),
         ({"statistics": [np.zeros(2)]}, "no statistic of QueryContextFeatures"),
         ({"columns": 5}, "columns must be a list"),
         ({"columns": "f1"}, "columns must be a list"),
-        ({"statistics": ["mean", "mean"]}, "different names"),
+        ({"statistics": ["mean", "mean"]}, "non-empty list of distinct names"),
         ({"columns": ["f99"]}, "no feature called 'f99'"),
         ({"columns": [12]}, "run from 0 to 11"),
         ({"columns": [-1]}, "run from 0 to 11"),
-        ({"columns": [1, "f1"]}, "named twice"),
+        ({"columns": [1, "f1"]}, "occurs twice"),
         ({"threads": 0}, "at least 1"),
     ],
 )
@@ -204,7 +204,7 @@ def test_wrong_data_are_sentences(data):
         pool.transform(data.replace(X=sparse.csr_matrix(np.nan_to_num(data.X))))
     infinite = np.array(data.X)
     infinite[data.queries.offsets[5], 2] = np.inf
-    with pytest.raises(DataError, match=r"Feature 'f2' holds infinite or enormous values in query 5;"):
+    with pytest.raises(DataError, match=r"Feature 'f2' has infinite or extremely large values in query 5;"):
         pool.transform(data.replace(X=infinite))
     with pytest.raises(DataError, match="leave qid out"):
         pool.transform(data, qid=data.qid)
@@ -217,7 +217,7 @@ def test_wrong_data_are_sentences(data):
 def test_a_forgotten_qid_is_refused(data):
     pool = tr.QueryContextFeatures().fit(data.X, qid=data.qid)
     for call in (pool.transform, tr.QueryContextFeatures().fit, tr.QueryContextFeatures().fit_transform):
-        with pytest.raises(DataError, match=r"needs the query of each row.*enable_metadata_routing"):
+        with pytest.raises(DataError, match=r"needs the query id of each row.*enable_metadata_routing"):
             call(data.X)
     one = tr.QueryContextFeatures(["size"], keep=False).fit_transform(data.X, qid=np.zeros(data.n_documents))
     assert set(one.ravel()) == {data.n_documents}
@@ -271,7 +271,7 @@ def test_qid_is_routed_through_a_pipeline(data, routing):
     pipeline = make_pipeline(tr.QueryContextFeatures(), trees()).fit(data.X, data.labels, qid=data.qid)
     np.testing.assert_array_equal(pipeline.predict(data.X, qid=data.qid), by_hand.predict(wide))
     assert pipeline.score(data.X, data.labels, qid=data.qid) == by_hand.score(wide)
-    with pytest.raises(DataError, match="needs the query of each row"):
+    with pytest.raises(DataError, match="needs the query id of each row"):
         pipeline.predict(data.X)
 
 

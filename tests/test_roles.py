@@ -78,7 +78,7 @@ def test_misleading_columns_are_features_and_no_roles():
 
 
 def test_two_ids_are_an_error_that_names_both():
-    with pytest.raises(DataError, match=r"could be the qid: 'search_id', 'session_id'\. Say which with qid='COL"):
+    with pytest.raises(DataError, match=r"could be the qid: 'search_id', 'session_id'\. Choose one with qid='COL"):
         tr.RankingData.from_frame(shop().assign(session_id=1))
 
 

@@ -215,7 +215,7 @@ def test_values_that_are_known_are_sliced_by_one_value_for_each_query(data, scor
     plain = {name: {"ndcg@10": list(of.per_query["ndcg@10"])} for name, of in evaluations.items()}
     by_value = compare_values(plain, slice_by=data.metadata["device"], **FEW)
     assert by_value.slices.differences == by_name.slices.differences
-    with pytest.raises(tr.ToprankError, match="Nothing is known of these queries"):
+    with pytest.raises(tr.ToprankError, match="queries have no metadata and therefore no column 'device'"):
         compare_values(plain, slice_by="device")
     with pytest.raises(tr.ToprankError, match="There are 2 values to slice 90 queries by"):
         compare_values(plain, slice_by=["a", "b"])
@@ -235,11 +235,11 @@ def test_values_for_each_query_fit_also_where_queries_are_dropped(data, scores):
     ("by", "said"),
     [
         ("devise", "no metadata column called 'devise'; did you mean 'device'"),
-        ("shown", "differs within query"),
-        ("one", "'one' is 0 for every query, so there is only one slice"),
-        ("many", "90 different values, .* say 'head:many'"),
-        ("head:device", "must hold numbers"),
-        ("head:weight", "'weight' does not tell head from tail"),
+        ("shown", "has several values within query"),
+        ("one", "'one' is 0 for every query, so there would be only one slice"),
+        ("many", "90 distinct values, .* use 'head:many'"),
+        ("head:device", "must contain numbers"),
+        ("head:weight", "'weight' does not separate head and tail"),
     ],
 )
 def test_what_does_not_slice_is_refused_in_a_sentence(data, scores, by, said):
@@ -248,7 +248,7 @@ def test_what_does_not_slice_is_refused_in_a_sentence(data, scores, by, said):
 
 
 def test_data_that_carry_nothing_say_how_to_carry(data, scores):
-    with pytest.raises(tr.ToprankError, match=r"carry no column 'device' .* metadata=\['device'\]"):
+    with pytest.raises(tr.ToprankError, match=r"have no metadata column 'device' .* metadata=\['device'\]"):
         tr.compare(scores, data.replace(metadata={}), slice_by="device", **FEW)
 
 
@@ -366,7 +366,7 @@ def test_the_command_line_cross_validates_in_slices(data, tmp_path, monkeypatch)
     assert done.exit_code == 0, done.output
     assert "By device:" in done.output
     assert "Results by slice" in (tmp_path / "r.html").read_text()
-    timed = CliRunner().invoke(app, [*command, "--slice-by", "device", "--by", "day", "--json"])
+    timed = CliRunner().invoke(app, [*command, "--slice-by", "device", "--time-column", "day", "--json"])
     assert timed.exit_code == 0, timed.output
     [of] = json.loads(timed.output)["datasets"].values()
     assert of["conventions"]["standard"]["pooled_comparison"]["slices"]["column"] == "device"

@@ -87,7 +87,7 @@ def test_a_copy_that_is_replaced_while_it_is_opened_is_not_mixed(folder, monkeyp
     monkeypatch.setattr(store, "_open_array", replacing)
     assert open_store(folder, verify=True).equals(new)
     replacing.times = 1000
-    with pytest.raises(FileError, match="being replaced all the time"):
+    with pytest.raises(FileError, match="constantly being replaced"):
         open_store(folder)
 
 
@@ -153,7 +153,7 @@ def test_another_version_is_refused(folder):
 )
 def test_foreign_descriptions_are_refused(folder, text):
     (folder / "meta.json").write_text(text, encoding="latin-1")
-    refused(folder, "not a stored copy: its meta.json is not ours")
+    refused(folder, "not a stored copy: toprank did not write its meta.json")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_damaged_arrays_are_refused(folder, name):
     array = np.load(file)
     for content in (whole[:-1], whole[:50], b"", b"junk" * 40):
         file.write_bytes(content)
-        refused(folder, f"damaged: {name}.npy is cut off or not ours")
+        refused(folder, f"damaged: {name}.npy is truncated or not a valid array file")
     for other in (array[:-1], array.astype("U9"), np.array([array, None], object)[:1]):
         np.save(file, other, allow_pickle=True)
         refused(folder, f"damaged: {name}.npy")
@@ -197,13 +197,13 @@ def test_damaged_arrays_are_refused(folder, name):
 def test_an_edited_description_of_an_array_is_refused(folder, changes):
     meta = json.loads((folder / "meta.json").read_text())
     change_meta(folder, arrays=meta["arrays"] | {"X": meta["arrays"]["X"] | changes})
-    refused(folder, r"damaged: X\.npy holds float32 \(6, 2\), not what meta\.json says")
+    refused(folder, r"damaged: X\.npy contains float32 \(6, 2\), which differs from meta\.json")
 
 
 def test_an_edited_hash_is_refused_by_verify(folder):
     meta = json.loads((folder / "meta.json").read_text())
     change_meta(folder, arrays=meta["arrays"] | {"X": meta["arrays"]["X"] | {"hash": "0" * 32}})
-    refused(folder, "content of 'X' is not what was written", verify=True)
+    refused(folder, "content of 'X' was changed: its hash differs", verify=True)
 
 
 def test_a_file_that_was_shortened_is_refused(folder):
@@ -211,7 +211,7 @@ def test_a_file_that_was_shortened_is_refused(folder):
         size = (folder / f"{name}.npy").stat().st_size
         for kept in (size - 4, 128, 0):
             os.truncate(folder / f"{name}.npy", kept)
-            refused(folder, f"damaged: {name}.npy is cut off or not ours")
+            refused(folder, f"damaged: {name}.npy is truncated or not a valid array file")
         write_store(example(), folder)
 
 
@@ -222,7 +222,7 @@ def test_arrays_of_different_lengths_are_refused_even_if_described(folder, tmp_p
     for name in ("labels", "offsets", "qids"):
         (folder / f"{name}.npy").write_bytes((other / f"{name}.npy").read_bytes())
         change_meta(folder, arrays=meta["arrays"] | {name: theirs["arrays"][name]})
-        refused(folder, "do not fit together")
+        refused(folder, "do not match each other")
         write_store(example(), folder)
 
 
@@ -232,7 +232,7 @@ def test_verify_names_the_array_that_changed(folder, name):
     content[-4] ^= 1
     (folder / f"{name}.npy").write_bytes(content)
     open_store(folder)
-    refused(folder, f"content of '{name}' is not what was written", verify=True)
+    refused(folder, f"content of '{name}' was changed: its hash differs", verify=True)
 
 
 def test_verify_finds_sparse_indices_out_of_range(tmp_path):

@@ -76,7 +76,7 @@ def test_indices_outside_of_the_matrix_are_refused_where_they_are_used(sparse_co
     uses += [lambda data, model=model: type(model)(model.loss).fit(data) for model in models]
     for use in uses:
         data = open_store(sparse_copy)
-        with pytest.raises(FormatError, match=rf"{name}\.npy holds indices that lie outside of X\. Make") as caught:
+        with pytest.raises(FormatError, match=rf"{name}\.npy contains indices outside of X\. Write") as caught:
             use(data)
         assert caught.value.path == sparse_copy
     with pytest.raises(FormatError):
@@ -130,7 +130,7 @@ def test_what_is_computed_from_a_stored_matrix_is_ordinary(sparse_copy, sparse_d
 @pytest.mark.parametrize(("place", "value"), [(0, 1), (-1, 3)])
 def test_ends_of_a_sparse_matrix_are_looked_at_on_opening(sparse_copy, place, value):
     change(sparse_copy, "X.indptr", place, value)
-    with pytest.raises(FormatError, match="do not fit together"):
+    with pytest.raises(FormatError, match="do not match each other"):
         open_store(sparse_copy)
 
 
@@ -153,14 +153,14 @@ def change_meta(folder, **changes):
 def test_offsets_whose_differences_overflow_are_refused_on_opening(copy):
     n = len(open_store(copy))
     change(copy, "offsets", slice(1, 3), [2**63 - 1, n - 2])  # the first query too large, the next one negative
-    with pytest.raises(FormatError, match="do not fit together"):
+    with pytest.raises(FormatError, match="do not match each other"):
         open_store(copy)
 
 
 @pytest.mark.parametrize("value", [0, 99, -7])
 def test_verify_looks_at_the_order_of_the_source(copy, value):
     change(copy, "source_rows", 1, value)
-    with pytest.raises(FormatError, match="content of 'source_rows' is not what was written"):
+    with pytest.raises(FormatError, match="content of 'source_rows' was changed: its hash differs"):
         open_store(copy, verify=True)
 
 
@@ -168,14 +168,14 @@ def test_verify_looks_at_the_order_of_the_source(copy, value):
 def test_verify_looks_at_the_names(copy, names):
     change_meta(copy, feature_names=names)
     assert open_store(copy).feature_names == (None if names is None else tuple(names))
-    with pytest.raises(FormatError, match="feature names are not what was written"):
+    with pytest.raises(FormatError, match="feature names are damaged: the hash differs"):
         open_store(copy, verify=True)
 
 
 def test_verify_looks_for_names_where_there_were_none(tmp_path):
     write_store(RankingData(np.eye(2), qid=[1, 1]), tmp_path / "copy.toprank-data")
     change_meta(tmp_path / "copy.toprank-data", feature_names=["length", "age"])
-    with pytest.raises(FormatError, match="feature names are not what was written"):
+    with pytest.raises(FormatError, match="feature names are damaged: the hash differs"):
         open_store(tmp_path / "copy.toprank-data", verify=True)
 
 
@@ -185,7 +185,7 @@ def test_verify_notices_that_what_the_columns_are_was_taken_out(tmp_path):
     meta = json.loads((tmp_path / "copy.toprank-data" / "meta.json").read_text())
     del meta["columns"]
     (tmp_path / "copy.toprank-data" / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(FormatError, match="What the features are is not what was written"):
+    with pytest.raises(FormatError, match="descriptions of features are damaged: the hash differs"):
         open_store(tmp_path / "copy.toprank-data", verify=True)
 
 

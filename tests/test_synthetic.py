@@ -238,8 +238,8 @@ def test_the_whole_list_and_its_length_agree():
         ({"skew": float("nan")}, "skew"),
         ({"n_documents": 0}, "n_documents"),
         ({"n_documents": (5, 4)}, "n_documents"),
-        ({"n_irrelevant": 10}, "10 irrelevant, none is left"),
-        ({"n_irrelevant": 9, "query_effect": 1}, "9 irrelevant and one for the query effect, none is left"),
+        ({"n_irrelevant": 10}, "10 irrelevant: none is left"),
+        ({"n_irrelevant": 9, "query_effect": 1}, "9 irrelevant and one for the query effect: none is left"),
         ({"n_irrelevant": -1}, "-1 irrelevant"),
         ({"dtype": int}, "float32 or float64"),
     ],
@@ -264,7 +264,7 @@ def test_unknown_truths_and_bad_tables_are_refused():
     for gains in ([1], [0, np.inf]):
         with pytest.raises(DataError, match="2 finite numbers"):
             data.expected_gain(gains)
-    with pytest.raises(DataError, match="not negative"):
+    with pytest.raises(DataError, match="must not be negative"):
         data.ndcg_optimal(gains=[-1, 1])
     with pytest.raises(DataError, match="At least 2 samples"):
         data.ndcg_optimal(samples=1)

@@ -129,7 +129,7 @@ def test_frames_of_all_kinds(made):
 def test_a_query_column_may_be_the_query_id_too():
     frame = FRAME.drop(columns="qid").rename(columns={"search_term": "query"})
     words = {"text": {"query": "query", "document": "title"}, "features": ["price"]}
-    with pytest.raises(DataError, match="If rows with equal words are one query, give qid='query'"):
+    with pytest.raises(DataError, match="If rows with the same text are one query, give qid='query'"):
         tr.RankingData.from_frame(frame, **words)
     data = tr.RankingData.from_frame(frame, **words, qid="query")
     assert set(data.qids.tolist()) == set(frame["query"])
@@ -146,7 +146,7 @@ def test_long_texts_cost_their_own_length():
 
 def test_the_message_about_titles_proposes_the_text():
     with pytest.warns(
-        ColumnsLeftOutWarning, match=r"with those of the query, text=\{'query': \.\.\., 'document': \['ti"
+        ColumnsLeftOutWarning, match=r"match the text with the query, use text=\{'query': \.\.\., 'document': \['ti"
     ):
         tr.RankingData.from_frame(FRAME)
 
@@ -513,7 +513,7 @@ def test_commands_take_text(tmp_path, monkeypatch):
     assert "go together" in said.output
     (tmp_path / "a.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.1\n")
     said = run("train", "a.txt", "--system", "ListNet", *words, "-o", "x.toprank", status=1)
-    assert "Columns of words are those of a table" in str(said.exception)
+    assert "Text columns exist only in tables" in str(said.exception)
     run("cv", "train.csv", "--folds", "3", "--system", "LeastSquares,ListNet", *words, "--html", "r.html")
     assert FRAME.title[0] in (tmp_path / "r.html").read_text()
     run("convert", "train.csv", "train.toprank-data", *words)
@@ -531,7 +531,7 @@ def test_a_cluster_refuses_words(tmp_path):
 
         _meta = FRAME.head(1)
 
-    with pytest.raises(DataError, match="A cluster does not match the words of queries \\('search_term'\\)"):
+    with pytest.raises(DataError, match="A cluster does not support text columns such as 'search_term'"):
         _frame_parts(Frame(), {"like": DATA})
 
 

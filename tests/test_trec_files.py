@@ -123,7 +123,7 @@ def test_one_long_id_among_many_does_not_eat_the_memory(text_file):
     ("reader", "text"), [(read_run, "q Q0 d 1 0.5 t\rq Q0 e 2 0.4 t\r"), (read_qrels, "q 0 d 1\rq 0 e 2\r")]
 )
 def test_line_ends_of_old_macs_are_refused(text_file, reader, text):
-    with pytest.raises(FormatError, match=r":1:\d+: A carriage return stands within the line"):
+    with pytest.raises(FormatError, match=r":1:\d+: The line contains a carriage return"):
         reader(text_file(text))
 
 
@@ -188,7 +188,7 @@ def test_the_written_text(tmp_path):
 
 @pytest.mark.parametrize("run", [Run(["a b"], ["x"], [1]), Run(["a"], [""], [1]), Run(["a"], ["x"], [1], "two words")])
 def test_columns_must_be_words(tmp_path, run):
-    with pytest.raises(DataError, match="one word"):
+    with pytest.raises(DataError, match="must be a word without whitespace"):
         write_run(run, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 

@@ -120,9 +120,7 @@ def folds(
     """
     if isinstance(source, RankingData):
         if read_options:
-            raise DataError(
-                f"{', '.join(read_options)} applies only when a file is read, but data were given; leave it out."
-            )
+            raise DataError(f"{', '.join(read_options)} applies only to files, but data were given; leave it out.")
         return _divided(source, k, seed, time_column, stable)
     from toprank.data.files import format_of, is_readable_folder, read, with_metadata
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from toprank.display.svg import shortened
 from toprank.display.tables import DisplayMixin, Kind, Part, frame_of
+from toprank.errors import count_of
 
 Severity = Literal["problem", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
@@ -52,7 +53,12 @@ class Subject:
     features: int
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.queries:,} queries, {self.documents:,} documents, {self.features:,} features"
+        sizes = (
+            count_of(self.queries, "query"),
+            count_of(self.documents, "document"),
+            count_of(self.features, "feature"),
+        )
+        return f"{self.name}: {', '.join(sizes)}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -286,7 +286,7 @@ class Reader:
             check_size(4 * longest * self.n_rows, self.text_bytes, "The document ids, padded to the longest one,", "")
         except DataError as problem:
             path = self.surveys[0].chunk.source.path
-            warn_user(f"{path}: {problem}The document ids are left out.")
+            warn_user(f"{path}: {str(problem).rstrip()} The document ids are left out.")
             return None
         return np.dtype(f"U{longest}")
 
