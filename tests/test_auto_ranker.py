@@ -263,7 +263,7 @@ def test_explanations_and_exports_are_those_of_the_chosen_ranker(fitted, parts, 
         mine, theirs = fitted.score_profile(feature), fitted.ranker_.score_profile(feature)
         assert (mine is None) == (theirs is None)
     assert fitted.rank(valid, k=2) == fitted.ranker_.rank(valid, k=2)
-    assert tr.export(fitted, "python", tmp_path / "scorer.py", check=valid).holds
+    assert tr.export(fitted, "python", tmp_path / "scorer.py", check=valid).passed
 
 
 # ---- experiments ----

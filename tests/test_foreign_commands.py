@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +60,7 @@ def test_each_command_takes_each_model(model: str, tmp_path: Path) -> None:
     assert f"{expected:.4f}" in compared
     first, last = np.argsort(-scores(model)[:20], kind="stable")[[0, -1]].tolist()
     pair = told("explain", model, "test.txt", "--qid", "0", "--docs", str(first), str(last))
-    assert f"{first} (place 1" in pair
+    assert f"{first} (rank 1" in pair
     assert "feature" in told("explain", model, "test.txt", "--qid", "0")
     assert "matters most" in told("explain", model, "test.txt", "--n-repeats", "1")
     drift = told("monitor", model, "test.txt", "now.txt", status=3)
@@ -96,7 +100,7 @@ BAD = {
     "a format without words": (["export", "xgboost.json", "--to", "json", "-o", "OUT"], "Export it to onnx, c"),
     "a format that is none": (["export", "xgboost.json", "--to", "pmml", "-o", "OUT"], "pmml"),
     "another kind of model": (["export", "onnx.onnx", "--to", "c", "-o", "OUT"], "Use the ONNX file itself"),
-    "a server's version": (["export", "xgboost.json", "--to", "elasticsearch", "-o", "OUT"], "Say which version"),
+    "a server's version": (["export", "xgboost.json", "--to", "elasticsearch", "-o", "OUT"], "State its version"),
     "a shadow of other features": (
         ["monitor", "xgboost.json", "test.txt", "now.txt", "--shadow", "two.txt"],
         "feature",
@@ -134,3 +138,22 @@ def test_bad_input_is_a_sentence_and_nothing_is_written(what: str, more: Path) -
     assert done.stderr.rstrip().endswith((".", "?"))
     assert word in done.stderr
     assert sorted(path.name for path in more.iterdir()) == before
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("missing", ["nan", "zero"])
+def test_a_model_of_ranklib_scores_piped_text_that_lacks_its_last_features(tmp_path, layout, missing):
+    """A pipe can be read only once, so the missing columns are added to what was read."""
+    (tmp_path / "model.txt").write_text("## Linear Regression\n## Lambda = 0.0\n0:0.5 1:1.0 2:-2.0 4:3.0")
+    text = "2 qid:1 1:0.5 2:3\n0 qid:1 1:2\n1 qid:2 2:1\n"
+    (tmp_path / "file.txt").write_text(text)
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(text), daemon=True)
+    writer.start()
+    options = ("--layout", layout, "--missing", missing)
+    # In a process of its own: a second read of the pipe would wait for ever.
+    command = [sys.executable, "-m", "toprank", "predict", str(tmp_path / "model.txt")]
+    piped = subprocess.run([*command, str(tmp_path / "pipe"), *options], capture_output=True, text=True, timeout=60)
+    assert piped.returncode == 0, piped.stderr
+    assert [float(line) for line in piped.stdout.split()] == [-5.0, 2.5, -1.5]
+    assert piped.stdout == told("predict", str(tmp_path / "model.txt"), str(tmp_path / "file.txt"), *options)

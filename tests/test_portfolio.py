@@ -498,7 +498,7 @@ def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch)
 
 def test_a_metric_that_cannot_tell_orders_apart_is_refused(parts, short):
     train, valid = (part.replace(labels=np.where(part.labels > 1, 0.3, 0.0)) for part in parts)
-    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+    with pytest.raises(DataError, match="map has the same value for the best and the worst order"):
         tr.auto(train, valid, metric="map")
 
 
@@ -592,7 +592,7 @@ def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
 def test_time_is_asked_for_where_something_is_held_out(data, parts, short, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"omit one of the two: valid= or time_column=\.$"):
         tr.auto(*parts, time_column="day")
-    with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
+    with pytest.raises(DataError, match="have no metadata column 'day' to split by"):
         tr.auto(data, time_column="day")
     monkeypatch.chdir(tmp_path)
     tr.write(dated(data), "log.csv")

@@ -6,6 +6,7 @@ Results go to standard output, everything else to standard error, so that output
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -305,7 +306,7 @@ def settle(data: RankingData, unjudged: str | None) -> RankingData:
 
 
 def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData:
-    """Read data in the columns of `like`: the training data, or a fitted ranker."""
+    """Read data with the features of `like`, which is the training data or a fitted ranker."""
     from toprank.data.dataset import RankingData
 
     known = isinstance(like, RankingData)
@@ -314,8 +315,7 @@ def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData
     wanted = dict(options)
     if kind == "letor" and getattr(like, "allows_extra_features", False):
         read = read_data(path, {"first_feature_id": 1, **options})
-        if read.n_features >= width:
-            return read
+        return _padded(read, width, 0.0 if options.get("missing") == "zero" else math.nan)
     if kind == "letor":
         wanted["n_features"] = width  # the last features may be absent from a text file, and so may the first
         first = like.first_feature_id if known else getattr(like, "first_feature_id_", None)
@@ -324,6 +324,21 @@ def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData
     elif kind in TABLES:
         wanted["like"] = like  # whatever else the table holds, in whatever order
     return read_data(path, wanted)
+
+
+def _padded(data: RankingData, width: int, missing: float) -> RankingData:
+    """Append features that are absent from a text file, without reading it again: it may be a pipe."""
+    n_absent = width - data.n_features
+    if n_absent <= 0:
+        return data
+    if data.is_sparse:
+        from scipy import sparse
+
+        X = sparse.csr_matrix((data.X.data, data.X.indices, data.X.indptr), shape=(data.n_documents, width))
+        return data.replace(X=X)
+    import numpy as np
+
+    return data.replace(X=np.pad(data.X, ((0, 0), (0, n_absent)), constant_values=missing))
 
 
 def load_both(
