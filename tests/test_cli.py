@@ -151,14 +151,14 @@ def test_cv_understands_groups_and_settings(files, monkeypatch):
     assert len(asked["datasets"]["data"]) == 5
     for wrong, words in (
         (["--set", "pcf=2"], "SYSTEM.key=value"),
-        (["--set", "RankSVM.l2=2"], "not among the systems"),
+        (["--set", "RankSVM.l2=2"], "not one of the systems"),
         (["--json", "--latex"], "choose one"),
         (["--save-models"], "--cache-dir"),
     ):
         done = CliRunner().invoke(app, ["cv", data, "--systems", "ListMLE", *wrong])
         assert done.exit_code == 2
         assert words in done.stderr
-    assert "given twice" in CliRunner().invoke(app, ["cv", data, data, "--systems", "all-trees"]).stderr
+    assert "passed twice" in CliRunner().invoke(app, ["cv", data, data, "--systems", "all-trees"]).stderr
     for group, ranker in (("all-trees", "TreeRanker"), ("all-networks", "NeuralRanker"), ("all", None)):
         CliRunner().invoke(app, ["cv", data, "--systems", group])
         named = {n for n, one in tr.systems.SYSTEMS.items() if ranker in (None, one.ranker)}
@@ -183,7 +183,7 @@ def test_check_and_convert(files):
 def test_demo_and_version(tmp_path):
     shown = toprank("demo", "--synthetic", "-o", tmp_path / "demo").stdout
     assert "Bayes-optimal is better than LeastSquares" in shown
-    assert re.search(r"The best possible .* comes closest: .* Significantly below the best possible: \w+", shown)
+    assert re.search(r"The optimal ranking.* is closest with .* Significantly below the optimum: \w+", shown)
     for name in ("train.txt", "vali.txt", "test.txt", "cs-RgList.toprank", "cs-RgList.scores"):
         assert (tmp_path / "demo" / name).exists()
     assert toprank("--version").stdout == f"toprank {tr.__version__}\n"
@@ -291,7 +291,11 @@ def test_a_value_of_the_wrong_kind_is_refused_in_our_words(words):
         (["cv", "data.txt", "--systems", "RankSVM", "--seeds", "x"], 2, "whole numbers"),
         (["cv", "data.txt", "--systems", "RankSVM", "--folds", "30"], 1, "ask for fewer."),
         (["cv", "data.txt", "--systems", "RankSVM", "-o", "no/where.parquet"], 1, "no/where.parquet"),
-        (["cv", "data.txt", "--systems", "RankSVM", "--set", "RankSVM.l2=-1", "-q"], 1, "Every cell failed; the first"),
+        (
+            ["cv", "data.txt", "--systems", "RankSVM", "--set", "RankSVM.l2=-1", "-q"],
+            1,
+            "All cells failed. The first error",
+        ),
         (["check", "none.txt"], 1, "none.txt"),
         (["check", "data.txt", "--cutoffs", "x"], 2, "cutoffs"),
         (["clicks", "check", "data.txt"], 1, "This is LETOR text"),
@@ -457,7 +461,7 @@ def test_tune(tmp_path, monkeypatch):
     for options, status, words in (
         (["--metric", "map", *space], 1, "evaluated by ndcg@10"),
         (["--space", "l2=1:0"], 1, "is empty"),
-        (["--space", "l3=1:2"], 2, "known: alpha, "),
+        (["--space", "l3=1:2"], 2, "alpha, "),
     ):
         assert words in toprank(*arguments, *options, "-o", "no.toprank", status=status).stderr
     assert not (tmp_path / "no.toprank").exists()
@@ -529,7 +533,7 @@ def test_signals_end_every_command(files, monkeypatch, arguments, number):
     before = set(os.listdir())
     status, said = signaled(STUBBORN, number, *READING, *arguments)
     assert status == 128 + number
-    assert "Ended without waiting any longer for what was going on; what was not saved yet is lost." in said
+    assert "Ended without waiting for running computations; unsaved results are lost." in said
     assert ("toprank: Terminated." in said) == (number == signal.SIGTERM)
     assert set(os.listdir()) - before <= {"demo"}
 
@@ -594,7 +598,9 @@ def test_an_interrupted_training_is_kept_and_does_not_pass_for_a_finished_one(fi
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
-    assert f"toprank: Interrupted: {model} is the best so far, not the end of the training. Use it, or" in done.stderr
+    assert (
+        f"toprank: Interrupted: {model} is the best so far, but the training is incomplete. Use it, or" in done.stderr
+    )
     assert np.isfinite(tr.load(model).predict(tr.read(files / "data.txt"))).all()
     assert inspect(model)["training"]["interrupted"] is True
 
@@ -649,5 +655,5 @@ def test_no_command_writes_onto_what_it_reads(tmp_path):
         done = CliRunner().invoke(app, words)
         assert done.exit_code != 0, words
         said = f"{done.output} {done.exception}"
-        assert "is read by this command, and writing would replace it" in said, (words, said)
+        assert "is an input of this command and would be overwritten" in said, (words, said)
     assert {name: (tmp_path / name).read_bytes() for name in names} == before

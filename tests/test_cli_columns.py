@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from support import invoked
 from toprank.cli import comparing, evaluating, experimenting, predicting, preparing, training, tuning
-from toprank.cli.common import speaking_of, with_options
+from toprank.cli.common import with_option_names, with_options
 from toprank.cli.options import expanded, keywords_of, only
 from toprank.cli.reading import COLUMNS, ReadOptions
 from toprank.data.options import Option
@@ -98,8 +98,8 @@ def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
     [
         ("a b", "x", ("--trec",), "'a b' cannot be a column of a TREC run: it must be a word without whitespace"),
         ("a", "x\ty", ("--trec",), "cannot be a column of a TREC run"),
-        ("a", "x\ty", (), "holds a tab or a line break, which separate the ids; print with --json"),
-        ("a\nb", "x", (), "holds a tab or a line break"),
+        ("a", "x\ty", (), "contains a tab or a line break, which separate ids; use --json"),
+        ("a\nb", "x", (), "contains a tab or a line break"),
     ],
 )
 def test_lists_that_nobody_could_read_are_not_printed(folder, qid, page, options, words):
@@ -228,12 +228,12 @@ def test_an_option_that_a_format_does_not_have(folder, arguments, words):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        (("--label", "x"), "--label names a column of DATA, not of a run."),
-        (("--document-id", "x"), "--document-id names a column of DATA, not of a run."),
-        (("--missing", "zero"), "--missing says how to read DATA, not a run."),
-        (("--regroup",), "--regroup says how to read DATA, not a run."),
-        (("--cache",), "--cache says how to read DATA, not a run."),
-        (("--verify",), "--verify says how to read DATA, not a run."),
+        (("--label", "x"), "--label applies to columns of DATA, not to a run."),
+        (("--document-id", "x"), "--document-id applies to columns of DATA, not to a run."),
+        (("--missing", "zero"), "--missing applies to DATA, not to a run."),
+        (("--regroup",), "--regroup applies to DATA, not to a run."),
+        (("--cache",), "--cache applies to DATA, not to a run."),
+        (("--verify",), "--verify applies to DATA, not to a run."),
     ],
 )
 def test_what_a_run_does_not_have_is_refused(folder, option, words):
@@ -297,7 +297,7 @@ def test_errors_keep_both_remedies_on_their_way_between_processes():
         place = "a.txt:3: " if isinstance(error, FormatError) else ""
         assert str(again) == str(error) == f"{place}Too few; lower k=."
         assert with_options(again.args[0]) == f"{place}Too few; lower --folds."
-        with speaking_of(["--k"]):
+        with with_option_names(["--k"]):
             assert with_options(again.args[0]) == f"{place}Too few; lower --k."
 
 
@@ -305,7 +305,9 @@ def test_widths_that_differ_are_told_without_keywords(folder):
     pytest.importorskip("optuna")
     tr.write(tr.synthetic(n_queries=4, n_features=3, seed=1), "wide.toprank-data")
     said = refused("tune", "data.txt", "--valid", "wide.toprank-data", "--system", "ListNet", "-o", "no")
-    assert said == "The validation data have 3 features, but the training data 2. They must be the same."
+    assert (
+        said == "The validation data have 3 features, but the training data have 2. They must have the same features."
+    )
 
 
 @dataclass(frozen=True)

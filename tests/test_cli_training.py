@@ -61,7 +61,7 @@ def test_lists_reach_the_ranker(folder, text):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--set", "l2=1", "--set", "l2=2"), "--set names l2 twice"),
+        (("--set", "l2=1", "--set", "l2=2"), "--set is passed twice for l2"),
         (("--set", "seed=3", "--seed", "4"), "use --seed, not --set seed="),
         (("--set", "seed=3"), "use --seed, not --set seed="),
         (("--system", "ListNet", "--set", "alpha=1", "--set", "loss.alpha=2"), "alpha and loss.alpha are the same"),
@@ -104,16 +104,16 @@ def test_a_metric_that_is_blind_is_refused_by_train(folder):
         refused = CliRunner().invoke(
             app, ["train", "train.txt", "--valid", "vali.txt", "-o", "m.toprank", "--system", system]
         )
-        assert "map has the same value for the best and for the worst order" in str(refused.exception)
+        assert "map has the same value for the best and the worst order" in str(refused.exception)
 
 
 def test_without_validation_data_train_says_that_nothing_was_chosen(folder):
     done = invoked("train", "train.txt", *FEW, "-o", "m.toprank")
-    assert "No --valid" in done.stderr
+    assert "Without --valid" in done.stderr
     assert "training data" in done.stderr
-    assert "No --valid" not in done.stdout
-    assert "No --valid" not in invoked("train", "train.txt", *FEW, "-o", "m.toprank", "-q").stderr
-    assert "No --valid" not in invoked("train", "train.txt", "--valid", "vali.txt", *FEW, "-o", "m.toprank").stderr
+    assert "Without --valid" not in done.stdout
+    assert "Without --valid" not in invoked("train", "train.txt", *FEW, "-o", "m.toprank", "-q").stderr
+    assert "Without --valid" not in invoked("train", "train.txt", "--valid", "vali.txt", *FEW, "-o", "m.toprank").stderr
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_unasked_the_measured_one_is_trained(folder, queries, more, system):
     assert answer["system"] == system
     tried = [row["name"] for row in answer["trials"] if row["state"] == "complete" and row["name"] != "blend"]
     assert sorted(tried) == (["ListNet", "YetiRank"] if system == AUTO else [])
-    assert ("No --valid: the system's defaults were taken" in done.stderr) is (system != AUTO)
+    assert ("Without --valid, the system's defaults are used" in done.stderr) is (system != AUTO)
 
 
 def test_settings_are_those_of_a_system_that_is_named(folder):
     done = invoked("train", "train.txt", "--set", "l2=1", "-o", "m.toprank", status=2)
-    assert "name that with --system" in " ".join(done.stderr.split())
+    assert "name it with --system" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("valid", [(), ("--valid", "vali.txt")])
@@ -153,7 +153,7 @@ def test_trees_tell_their_rounds_to_who_watches(folder, monkeypatch, valid):
     assert " s left" in done.stderr
     assert ("valid ndcg@10 0." in done.stderr) == bool(valid)
     n = len(tr.systems.get("LambdaMART").candidates())
-    assert (f"each of {n} candidates tells its rounds" in done.stderr) == bool(valid)
+    assert (f"{n} candidates, with the progress of each" in done.stderr) == bool(valid)
     assert json.loads(done.stdout)["system"] == "LambdaMART"
     assert tr.load("m.toprank").verbose is False
     assert invoked("train", "train.txt", *FEW, *valid, "-o", "m.toprank", "-q").stderr == ""
@@ -183,7 +183,7 @@ def test_networks_tell_their_epochs_to_who_watches(folder, monkeypatch):
 def test_threads_are_said_to_matter_where_they_do():
     for command in ("train", "tune", "cv"):
         said = " ".join(invoked(command, "--help").output.split())
-        assert "Does not change results, except for the last bits of networks" in said
+        assert "Does not change results, except for rounding in networks" in said
         assert "Does not change results." not in said
     assert "Does not change results." in " ".join(invoked("evaluate", "--help").output.split())
 
@@ -194,9 +194,12 @@ def test_threads_are_said_to_matter_where_they_do():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("compare", "train.txt", "a.scores", "./a.scores"), "given twice"),
+        (("compare", "train.txt", "a.scores", "./a.scores"), "passed twice"),
         (("cv", "train.txt", "--systems", "ListNet", "-o", "x.csv"), "name it x.parquet"),
-        (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.l2=1", "--set", "listnet.l2=2"), "l2 twice"),
+        (
+            ("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.l2=1", "--set", "listnet.l2=2"),
+            "passed twice for ListNet.l2",
+        ),
         (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.threads=1"), "use --threads"),
         (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.metric=map"), "use --selection-metric"),
         (
@@ -229,7 +232,7 @@ def test_a_space_is_refused_before_anything_is_read(folder):
     assert "for example --space max_rounds=100,300" in str(done.exception)
     several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "-o", "no")
     done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
-    assert "Search it instead: --space l2=A,B,..., or" in str(done.exception)
+    assert "Search for it: --space l2=A,B,..., or" in str(done.exception)
 
 
 # Text of which a part never names the first feature
@@ -321,7 +324,7 @@ def test_results_and_reports_say_nothing_of_the_folders_of_the_machine(folder, m
         assert content
         assert str(folder).encode() not in content, name
     back = Results.read(folder / "r.parquet")
-    assert back.folder.resolve() == (folder / "runs").resolve()
+    assert back.cache_dir.resolve() == (folder / "runs").resolve()
     assert back.provenance["command"].startswith("toprank cv train.txt")
 
 
@@ -374,7 +377,7 @@ class AtOnce:
         ),
         (("predict", "least.toprank", "vali.txt"), ["Scoring vali.txt …"]),
         (("cv", "train.txt", "--systems", "LeastSquares", "--threads", "1"), ["Reading the folds, and training"]),
-        (("clicks", "check", "log.csv"), ["toprank clicks check is at work …"]),
+        (("clicks", "check", "log.csv"), ["toprank clicks check is running …"]),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -385,7 +388,7 @@ def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, monkey
     tr.clicks.write(tr.clicks.ClickLog.from_columns(["q"] * 2, ["a", "b"], [1, 2], [0, 1]), "log.csv")
     monkeypatch.setattr(progress, "Timer", AtOnce)
     said = toprank(*arguments).stderr.splitlines()
-    assert said[0] == f"toprank {' '.join(arguments[: 1 + (arguments[0] == 'clicks')])} is at work …"
+    assert said[0] == f"toprank {' '.join(arguments[: 1 + (arguments[0] == 'clicks')])} is running …"
     for step in steps:
         assert sum(line.startswith(step) for line in said) == 1, said
     if arguments[0] in ("evaluate", "train"):

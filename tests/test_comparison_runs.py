@@ -189,13 +189,13 @@ def test_the_command(folder):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("--qrels", "qrels.txt", "a.run"), 2, "give at least two runs"),
-        (("--qrels", "qrels.txt", "a.run", "./a.run"), 2, "is given twice"),
-        (("--qrels", "qrels.txt", "a.run", "b.run", "--label", "x"), 2, "names a column of DATA, not of a run"),
+        (("--qrels", "qrels.txt", "a.run"), 2, "pass at least two runs"),
+        (("--qrels", "qrels.txt", "a.run", "./a.run"), 2, "is passed twice"),
+        (("--qrels", "qrels.txt", "a.run", "b.run", "--label", "x"), 2, "applies to columns of DATA, not to a run"),
         (("--qrels", "qrels.txt", "a.run", "b.run", "--html", "r", "--model", "m"), 2, "a run has no features"),
-        (("a.run", "b.run", "a.run", "--complete"), 2, "--complete goes with --qrels"),
+        (("a.run", "b.run", "a.run", "--complete"), 2, "--complete needs --qrels"),
         (("--qrels", "qrels.txt", "a.run", "other.run"), 1, "Run 'x': No query of the run has judgments"),
-        (("--qrels", "qrels.txt", "left.run", "right.run"), 1, "With --complete a query that a run does not answer"),
+        (("--qrels", "qrels.txt", "left.run", "right.run"), 1, "With --complete unanswered queries"),
     ],
 )
 def test_the_command_refuses(folder, arguments, status, words):
@@ -273,7 +273,7 @@ def test_runs_are_compared_in_slices_by_the_ids_of_their_queries():
 
 def test_runs_have_no_columns_to_slice_by(folder):
     assert (
-        "--slice-by goes with DATA"
+        "--slice-by needs DATA"
         in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--slice-by", "x", status=2).stderr
     )
 

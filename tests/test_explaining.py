@@ -626,7 +626,7 @@ def test_the_command_says_what_python_says(folder):
 def test_the_command_prints_json(folder):
     read = json.loads(asked(folder, "--qid", "q3", "--docs", "d1", "d2", "--json").stdout)
     assert read["total"] == pytest.approx(sum(row["contribution"] for row in read["contributions"]))
-    assert read["what_would_change_it"]["exact"]
+    assert read["counterfactuals"]["exact"]
     assert len(json.loads(asked(folder, "--qid", "q3", "--json").stdout)["documents"]) == 6
     assert {row["feature"] for row in json.loads(asked(folder, "--json").stdout)["features"]} == set(NAMES)
     assert json.loads(asked(folder, "--feature", "price", "--json").stdout)["feature"] == "price"
@@ -658,7 +658,7 @@ def test_features_of_text_are_called_by_their_numbers(folder):
         (["--qid", "q3", "--docs", "d1", "d9"], 1, "The document 'd9' does not exist in query q3; did you mean"),
         (["--docs", "d1", "d2"], 1, "pass the qid of the query to explain."),
         (["--feature", "prise"], 1, "did you mean 'price'?"),
-        (["--feature", "price", "--qid", "q3"], 2, "leave --qid and --docs out"),
+        (["--feature", "price", "--qid", "q3"], 2, "omit --qid and --docs"),
     ],
 )
 def test_the_command_refuses_in_sentences(folder, arguments, status, message):

@@ -244,9 +244,9 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
     alike = ["agreement", "human.qrels", "gpt.qrels", "--runs", "good.run"]
     several = json.loads(toprank(*alike, "old/good.run", "--json").stdout)
     assert [*several["orders"][0]["means"]] == ["good.run", "old/good.run"]
-    assert "given twice" in toprank(*alike, "./good.run", status=2).stderr
+    assert "passed twice" in toprank(*alike, "./good.run", status=2).stderr
     assert "two runs" in toprank(*alike, status=2).stderr
-    assert "given twice" in toprank("agreement", "human.qrels", "human.qrels", status=2).stderr
+    assert "passed twice" in toprank("agreement", "human.qrels", "human.qrels", status=2).stderr
     judged_by("gpt", seed=1).to_frame().to_parquet("test.parquet")
     warned = toprank("evaluate", "test.parquet", "good.toprank", "--metadata", "judge", "-m", "ndcg@5").stderr
     assert "labels are of gpt" in warned

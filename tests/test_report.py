@@ -652,12 +652,12 @@ def test_what_cv_cannot_report_is_refused_before_any_work(data, tmp_path, monkey
     start = ("cv", file, "--systems")
     assert "two or more" in invoked(*start, "ListNet", "--html", tmp_path / "r.html", status=2).stderr
     again = tmp_path / "." / ".." / tmp_path.name / "data.txt"
-    assert "given twice" in invoked("cv", file, again, "--systems", "ListNet", status=2).stderr
+    assert "passed twice" in invoked("cv", file, again, "--systems", "ListNet", status=2).stderr
     for words, wrong in (
         ("is a folder", ("ListNet,RankSVM", "--html", tmp_path)),
         ("does not exist", ("ListNet,RankSVM", "--html", tmp_path / "none" / "r.html")),
         ("l2 must be", ("ListNet", "--set", "ListNet.l2=abc")),
-        ("wrong kind", ("LambdaMART", "--set", "LambdaMART.n_trees=abc")),
+        ("wrong type", ("LambdaMART", "--set", "LambdaMART.n_trees=abc")),
     ):
         assert words in str(CliRunner().invoke(app, [str(word) for word in (*start, *wrong)]).exception)
 

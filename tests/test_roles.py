@@ -99,7 +99,7 @@ def test_commands_print_what_they_inferred_once_and_not_on_standard_output(folde
     result = invoked("train", "shop.parquet", "--valid", "next.parquet", *words[:4], *words[6:], "--json")
     line = (
         "Inferred from column names: label 'grade', query 'search_id', document id 'sku' "
-        "(--label, --qid, --document-id decide otherwise).\n"
+        "(override with --label, --qid, --document-id).\n"
     )
     assert result.stderr.count(line) == 1
     training = json.loads(result.stdout)["training"]

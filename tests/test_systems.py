@@ -347,7 +347,7 @@ def faint(parts):
 
 @pytest.mark.parametrize("name", ["RankSVM", "RankBoost", "AdaRank-MAP", "CoordinateAscent", "LambdaMART", "PlugIn"])
 def test_a_metric_that_is_blind_chooses_nothing(faint, name):
-    with pytest.raises(DataError, match=r"^map has the same value for the best and for the worst order .* 0 to 0\.5\)"):
+    with pytest.raises(DataError, match=r"^map has the same value for the best and the worst order .* 0 to 0\.5\)"):
         tr.grid_search(name, *faint, metric="map")
 
 
@@ -368,7 +368,7 @@ def test_no_ranker_chooses_by_a_metric_that_is_blind(faint, ranker):
     if isinstance(ranker, tr.NeuralRanker):
         pytest.importorskip("torch")
     train, valid = faint
-    with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
+    with pytest.raises(DataError, match="map has the same value for the best and the worst order"):
         ranker.fit(train, valid=valid)
 
 
@@ -388,7 +388,7 @@ def test_wrong_options_are_refused_not_ignored(parts):
         systems.make("RankSVM", loss="Squared")
     with pytest.raises(DataError, match="pcf must be a number"):
         systems.make("cs-RgList", pcf="x")
-    with pytest.raises(DataError, match="wrong kind"):
+    with pytest.raises(DataError, match="wrong type"):
         systems.make("LambdaMART", early_stopping="soon")
     assert systems.make("LambdaMART", early_stopping=None).early_stopping is None
     for name, values in {"standardize": 1, "max_iterations": 2.5, "tolerance": [1e-3, True]}.items():
@@ -508,7 +508,7 @@ def test_the_default_of_the_command_line_is_that_which_was_measured():
 
     asked = signature(expanded(train)).parameters["system"]
     assert asked.default is None
-    said = f"Default: a linear ranker and trees, blended; without --valid and with few queries, {systems.DEFAULT}."
+    said = f"Default: a blend of a linear ranker and trees; without --valid and with few queries, {systems.DEFAULT}."
     assert said in asked.annotation.__metadata__[0].help
     assert systems.get(systems.DEFAULT).kind.family == "linear"
 

@@ -1,7 +1,7 @@
-"""What can go wrong, as exceptions whose messages are sentences with a remedy.
+"""Exceptions and warnings whose messages state the problem and a remedy.
 
-`ToprankError` is the root, so one `except` clause catches everything we raise on purpose. Its kinds also derive from
-the built-in exception that a Python programmer would expect (`ValueError`, `OSError`).
+`ToprankError` is the base class of all errors that toprank raises deliberately. Its subclasses also derive from the
+built-in exception for their kind of problem, such as `ValueError` or `OSError`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from toprank.lazy_imports import first_use
 
-_CANDIDATES = 3  # names that are looked at for a misspelling
-_LONGEST = 200  # characters; a longer name is no typo of a known one, and would take long to compare
+_MAX_MATCHES = 3  # similar names that are examined
+_MAX_NAME_LENGTH = 200  # longer names are not typos, and comparing them would be slow
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
     "UnknownNameError", "closest_match", "held_warnings", "refuse_if", "require_extra", "warn_user",
@@ -26,12 +26,12 @@ __all__ = [
 
 
 class Remedy(str):
-    """What to do, worded for a call in Python; the arguments it names stay data, so that `cli` can spell options.
+    """Remedy of a problem, worded for Python, whose arguments the command line can reword as options.
 
     Args:
-        ways: what to do, with `{name}` for an argument. Python shows the first. A command shows the first whose
-            arguments are all options of its own (and that names any), or else the last.
-        arguments: the value of each argument; `...` for one that the reader has to choose.
+        *ways: alternative texts with `{name}` for an argument. Python shows the first. A command shows the first one
+            whose arguments (at least one) are all options of the command, otherwise the last.
+        **arguments: value of each argument; `...` if the reader has to choose it.
 
     >>> Remedy("read with {dtype}.", "convert it first.", dtype="float64")
     "read with dtype='float64'."
@@ -42,9 +42,9 @@ class Remedy(str):
     arguments: dict[str, Any]
 
     def __new__(cls, *ways: str, **arguments: Any) -> Remedy:
-        """The text for Python, with its ways and arguments as attributes."""
+        """Create the text for Python; keep the alternatives and arguments as attributes."""
         text = ways[0]
-        for name, value in arguments.items():  # no str.format: texts of users may hold braces
+        for name, value in arguments.items():  # not str.format, since user texts may contain braces
             written = "" if value is ... else repr(value).replace("Ellipsis", "...")
             text = text.replace(f"{{{name}}}", f"{name}={written}")
         remedy = super().__new__(cls, text)
@@ -53,7 +53,7 @@ class Remedy(str):
 
 
 def count_of(n: int, noun: str) -> str:
-    """A number of things in words.
+    """Format a count with its noun in singular or plural.
 
     >>> count_of(1, "query"), count_of(1200, "judged query"), count_of(2, "loss"), count_of(0, "row")
     ('1 query', '1,200 judged queries', '2 losses', '0 rows')
@@ -63,7 +63,7 @@ def count_of(n: int, noun: str) -> str:
 
 
 def first_of(words: Sequence[str], most: int) -> str:
-    """Return words for a sentence: the first, and how many more there are.
+    """Join the first words of a list, and add the number of the remaining ones.
 
     >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 2)
     ('a, b', 'a, b and 1 more')
@@ -73,7 +73,7 @@ def first_of(words: Sequence[str], most: int) -> str:
 
 
 def join_parts(*parts: str) -> str:
-    """Join parts of a text by blanks; if one of them is a `Remedy`, so is the result, which keeps the parts.
+    """Join parts of a text with spaces; if one of them is a `Remedy`, the result is a `Remedy` that keeps them.
 
     >>> join_parts("It is too large;", Remedy("read with {dtype}.", dtype="float64"))
     "It is too large; read with dtype='float64'."
@@ -86,12 +86,12 @@ def join_parts(*parts: str) -> str:
 
 
 def reword(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[str], bool]) -> str:
-    """Reword a sentence for somebody who does not call Python, such as the user of a command.
+    """Reword a sentence for users of another interface than Python, such as the command line.
 
     Args:
-        sentence: a text; it stays as it is unless it is a `Remedy` or has one among its parts.
-        spelled: returns an argument and its value as they are written there.
-        takes: whether there is such an argument there.
+        sentence: text to reword; unchanged unless it is a `Remedy` or contains one.
+        spelled: function that formats an argument and its value for the interface.
+        takes: function that returns whether the interface has such an argument.
 
     >>> reword(Remedy("lower {k}.", "ask for fewer.", k=...), lambda name, value: f"-{name}", lambda name: name == "k")
     'lower -k.'
@@ -109,22 +109,22 @@ def reword(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[s
 
 
 class ToprankError(Exception):
-    """Root of every error that toprank raises on purpose.
+    """Base class of all errors that toprank raises deliberately.
 
     Args:
-        problem: what is wrong.
-        remedy: what to do about it; a `Remedy` if Python and the command line say it differently.
+        problem: the problem, as a sentence.
+        remedy: the remedy; a `Remedy` if Python and the command line need different words.
     """
 
     def __init__(self, problem: str = "", *, remedy: str = "") -> None:
         super().__init__(join_parts(problem, remedy))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # pickle calls the class with the message alone, which some refuse
-        return _as_it_was, (type(self), self.args, vars(self))
+    def __reduce__(self) -> tuple[Any, ...]:  # pickle passes only the message, which some subclasses do not accept
+        return _rebuilt, (type(self), self.args, vars(self))
 
 
-def _as_it_was(kind: type[ToprankError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToprankError:
-    """Rebuild an error that another process raised."""
+def _rebuilt(kind: type[ToprankError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToprankError:
+    """Rebuild an unpickled error with its attributes."""
     error = kind.__new__(kind)
     error.args = args
     vars(error).update(attributes)
@@ -132,29 +132,29 @@ def _as_it_was(kind: type[ToprankError], args: tuple[Any, ...], attributes: dict
 
 
 class DataError(ToprankError, ValueError):
-    """Arrays, frames or options that contradict each other or cannot be ranked."""
+    """Invalid or inconsistent data or options."""
 
 
 def refuse_if(wrong: Any, problem: str) -> None:
-    """Raise a `DataError` that states the problem if a condition is true.
+    """Raise a `DataError` if a condition is true; for code that checks many conditions.
 
-    For readers of files and other code that checks many conditions. The text of the problem is built in any case.
+    The message is evaluated even if no error is raised.
     """
     if wrong:
         raise DataError(problem)
 
 
 class FileError(ToprankError, OSError):
-    """A file that cannot be opened, read, or written."""
+    """A file that cannot be opened, read or written."""
 
-    def __str__(self) -> str:  # OSError would print the arguments as a tuple
+    def __str__(self) -> str:  # OSError formats its arguments as a tuple
         return str(self.args[0]) if self.args else ""
 
 
 class FormatError(DataError):
-    """A file whose content is not what its format promises.
+    """A file with invalid content for its format.
 
-    The message reads ``file:line:column: what is wrong``; the parts stay available as attributes.
+    The message has the form ``file:line:column: problem``; the parts are available as attributes.
     """
 
     def __init__(
@@ -172,14 +172,14 @@ class FormatError(DataError):
 
 
 class ClusterError(ToprankError, RuntimeError):
-    """The cluster failed, not the data: nothing answers, or workers die again and again."""
+    """A failure of the cluster, such as an unreachable scheduler or repeatedly lost workers."""
 
 
 class UnknownNameError(ToprankError, ValueError):
-    """A name (metric, convention, option …) that does not exist; the message offers the nearest one that does."""
+    """An unknown name of a metric, convention, option etc.; the message suggests the closest known name."""
 
     def __init__(self, kind: str, name: Any, known: Iterable[str], *, command: Remedy | None = None) -> None:
-        self.kind, self.name, self.known = kind, str(name), tuple(known)  # what stands for a name may be anything
+        self.kind, self.name, self.known = kind, str(name), tuple(known)  # the name may have any type
         close = closest_match(self.name, self.known)
         every = f"known: {', '.join(self.known)}." if self.known else "there is none."
         hint = f"did you mean '{close}'?" if close else every
@@ -188,15 +188,15 @@ class UnknownNameError(ToprankError, ValueError):
 
 
 class MissingExtraError(ToprankError, ImportError):
-    """A package that comes with an extra is not installed; the message says how to install it."""
+    """A package of an optional extra is not installed; the message names the extra to install."""
 
 
 _BETWEEN = ("toprank", "sklearn", "joblib", "lightgbm", "optuna", "torch", "contextlib", "concurrent", "threading")
-"""Packages whose lines no warning points at: ours, and those that call us on behalf of the user's code."""
+"""Packages that `warn_user` skips in the stack: toprank, and libraries that call it for the user's code."""
 
 
 def warn_user(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that caused it: the nearest on the stack that is neither ours nor of a library in between."""
+    """Issue a warning that points at the user's code: the innermost frame outside the packages in `_BETWEEN`."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
@@ -212,7 +212,7 @@ def warn_user(message: str | Warning, category: type[Warning] = UserWarning) -> 
 
 
 class _Holder(NamedTuple):
-    """A block of `held_warnings`, and the one around it."""
+    """Collector of a `held_warnings` block, linked to the enclosing one."""
 
     categories: tuple[type[Warning], ...]
     warnings: list[warnings.WarningMessage]
@@ -224,11 +224,10 @@ _HOLDER: ContextVar[_Holder | None] = ContextVar("toprank_warning_holder", defau
 
 @contextmanager
 def held_warnings(*categories: type[Warning]) -> Iterator[list[warnings.WarningMessage]]:
-    """Collect our own warnings of these categories instead of showing them; all of ours if no category is given.
+    """Collect toprank's warnings of these categories instead of showing them; all categories by default.
 
-    The block holds those of this thread and of the threads that run its blocks (`compute.each_block`). Unlike
-    `warnings.catch_warnings` it changes no filter of the process: several threads may train at a time, and filters that
-    are restored in another order than they were saved stay changed.
+    The block applies to this thread and to threads started by `compute.each_block`. Unlike `warnings.catch_warnings`,
+    it does not change the filters of the process, which is not safe if several threads train at the same time.
     """
     with holding_for(_Holder(categories or (Warning,), [], _HOLDER.get())) as holder:
         assert holder is not None
@@ -236,13 +235,13 @@ def held_warnings(*categories: type[Warning]) -> Iterator[list[warnings.WarningM
 
 
 def holder_of_warnings() -> _Holder | None:
-    """Return the innermost block of `held_warnings` around the caller, or None."""
+    """Return the collector of the innermost enclosing `held_warnings` block, or None."""
     return _HOLDER.get()
 
 
 @contextmanager
 def holding_for(holder: _Holder | None) -> Iterator[_Holder | None]:
-    """Let this thread's warnings be held by a block of another thread."""
+    """Collect this thread's warnings in a collector of another thread."""
     token = _HOLDER.set(holder)
     try:
         yield holder
@@ -251,7 +250,7 @@ def holding_for(holder: _Holder | None) -> Iterator[_Holder | None]:
 
 
 def require_extra(module: str, extra: str, subject: str) -> Any:
-    """Import a module; if it is not installed, the error names the extra that brings it.
+    """Import a module, or raise an error that names the extra to install.
 
     >>> require_extra("math", "neural", "This").pi > 3
     True
@@ -266,26 +265,25 @@ def require_extra(module: str, extra: str, subject: str) -> Any:
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` is most likely a misspelling of, or None if there is none.
+    """Return the known name closest to `name`, or None if no name is similar.
 
-    A misspelling differs by at most one slip in three letters (a letter too many, too few or wrong, or two letters
-    exchanged), or is the beginning of the name.
+    A similar name starts with `name`, or has an edit distance (with transpositions) of at most a third of its length.
 
     >>> closest_match("ncdg@10", ["ndcg@10", "map"]), closest_match("bpref", ["prec", "map"])
     ('ndcg@10', None)
     """
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_NAME_LENGTH:
         return None
     lowered = name.lower()
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(lowered, by_lower, n=_CANDIDATES, cutoff=0.6)
+    matches = difflib.get_close_matches(lowered, by_lower, n=_MAX_MATCHES, cutoff=0.6)
     slips = max(1, len(name) // 3)
     close = (match for match in matches if match.startswith(lowered) or _edit_distance(lowered, match) <= slips)
     return next((by_lower[match] for match in close), None)
 
 
 def _edit_distance(a: str, b: str) -> int:
-    """Return how many letters must be inserted, deleted, replaced or exchanged with the next to turn `a` into `b`.
+    """Return the edit distance with transpositions of neighbors (optimal string alignment).
 
     >>> _edit_distance("ncdg", "ndcg"), _edit_distance("bpref", "prec")
     (1, 2)
@@ -302,5 +300,5 @@ def _edit_distance(a: str, b: str) -> int:
 
 
 def became_shorter(path: str | PathLike[str]) -> FileError:
-    """The error for a source that lost bytes while it was read."""
-    return FileError(f"{fspath(path)} became shorter while it was read. Read it again when nothing writes to it.")
+    """Return the error for a file that was truncated while it was read."""
+    return FileError(f"{fspath(path)} became shorter while it was read. Read it again after all writers have finished.")

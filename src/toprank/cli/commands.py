@@ -1,4 +1,4 @@
-"""The commands of `toprank`, one function each."""
+"""The command-line application of `toprank` and its groups of commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from toprank.cli import (
 
 
 def _commands(words: str, **settings: Any) -> typer.Typer:
-    """Return a command that consists of others."""
+    """Return an application with subcommands."""
     names = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(
         cls=common.Commands,

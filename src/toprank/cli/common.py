@@ -1,6 +1,6 @@
-"""What all commands do alike: read data, print results, and report progress.
+"""Functions shared by all commands: reading data, printing results, and reporting progress.
 
-Results go to standard output, everything else to standard error, so that output can be piped.
+Results are written to standard output and everything else to standard error, so that output can be piped.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
 
-# Options that name files to write. What `train` writes is --output, too; elsewhere -o names a file to read.
+# Options that name output files.
 _WRITTEN = {"--output", "--html", "--naive", "--plot", "target"}
-_JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
+_JSON_LINES = ("serve",)  # commands whose standard error is read by programs
 
 
 class Command(helping.GroupedOptions):
-    """A command whose errors name its options, and which says that it is at work if it takes long."""
+    """Command whose errors name its options, and which reports that it is running if it takes long."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the words; say what is wrong with a value in our words, not in those of the parser's library."""
+        """Parse the arguments, and simplify the parser's messages about invalid values."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as problem:
@@ -47,23 +47,23 @@ class Command(helping.GroupedOptions):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, unless it would write onto a file that it reads."""
+        """Run the command, unless an output file is also an input file."""
         quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
         options = [option for parameter in self.params for option in parameter.opts]
-        at_work = step(f"{_called(ctx)} is at work …", quiet)
-        with keeping(quiet), speaking_of(options), reporting_inferred(options), at_work:
+        running = step(f"{_called(ctx)} is running …", quiet)
+        with quieted(quiet), with_option_names(options), reporting_inferred(options), running:
             check_outputs(ctx.params, {str(each.name) for each in self.params if _WRITTEN & set(each.opts)})
             return super().invoke(ctx)
 
 
 TABLES = ("parquet", "arrow", "csv")
-"""Formats whose columns have names."""
-_QUIET: ContextVar[bool] = ContextVar("whether the command that runs prints no remarks", default=False)
+"""Formats with named columns."""
+_QUIET: ContextVar[bool] = ContextVar("toprank_cli_quiet", default=False)
 
 
 @contextmanager
-def keeping(quiet: bool) -> Iterator[None]:
-    """Print no remarks and no warnings of columns that are left out, if a command is to be quiet."""
+def quieted(quiet: bool) -> Iterator[None]:
+    """Suppress remarks and warnings about unused columns within the block if `quiet`."""
     before = _QUIET.set(quiet)
     try:
         with warnings.catch_warnings():
@@ -77,15 +77,15 @@ def keeping(quiet: bool) -> Iterator[None]:
 
 
 def _called(ctx: Any) -> str:
-    """Return the name of a command as it is typed, with the groups that it is in."""
+    """Return the full name of a command, including its groups."""
     return "toprank" if ctx.parent is None else f"{_called(ctx.parent)} {ctx.info_name}"
 
 
 class Commands(helping.GroupedCommands):
-    """Commands that answer Ctrl-C with a sentence."""
+    """Group of commands that report Ctrl-C as a message."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is named; after Ctrl-C, print what the interrupt says, or else "Interrupted."."""
+        """Run a command; after Ctrl-C, print the message of the interrupt, or "Interrupted."."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
@@ -101,26 +101,26 @@ def _version(wanted: bool) -> None:
 
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Learning to rank, focused on the top of the list."""
 
 
-_OPTIONS: ContextVar[Collection[str]] = ContextVar("options of the command that runs", default=())
+_OPTIONS: ContextVar[Collection[str]] = ContextVar("toprank_cli_options", default=())
 
 
 @contextmanager
 def reporting_inferred(options: Collection[str]) -> Iterator[None]:
-    """Print once which columns of tables got their roles from their names, and by which options to decide otherwise."""
+    """Report which columns were inferred from their names, and the options that override this."""
     reported = set[tuple[str, Any]]()
 
     def report(roles: Roles) -> None:
         new = tuple(keyword for keyword in roles.inferred if (keyword, roles.column(keyword)) not in reported)
         reported.update((keyword, roles.column(keyword)) for keyword in new)
         if new:
-            ways = [_option(keyword) for keyword in new if _option(keyword) in options]
-            remedy = f" ({', '.join(ways)} decide{'s' * (len(ways) == 1)} otherwise)" if ways else ""
+            overrides = [_option(keyword) for keyword in new if _option(keyword) in options]
+            remedy = f" (override with {', '.join(overrides)})" if overrides else ""
             columns = ", ".join(replace(roles, inferred=new).in_words())
             say(f"Inferred from column names: {columns}{remedy}.")
 
@@ -132,8 +132,8 @@ def reporting_inferred(options: Collection[str]) -> Iterator[None]:
 
 
 @contextmanager
-def speaking_of(options: Collection[str]) -> Iterator[None]:
-    """Let errors and `with_options` within this block name these options instead of arguments of Python."""
+def with_option_names(options: Collection[str]) -> Iterator[None]:
+    """Make errors and `with_options` within the block name these options instead of Python arguments."""
     before = _OPTIONS.set(options)
     try:
         yield
@@ -145,13 +145,13 @@ def speaking_of(options: Collection[str]) -> Iterator[None]:
 
 
 def with_options(sentence: str) -> str:
-    """Return a sentence with the options of the command that runs instead of arguments of Python.
+    """Return a sentence with options of the running command instead of Python arguments.
 
     >>> from toprank.errors import Remedy, join_parts
     >>> large = join_parts("Too large;", Remedy("read with {dtype}.", "convert it with {dtype}.", dtype="float64"))
     >>> print(large, "|", with_options(large))
     Too large; read with dtype='float64'. | Too large; convert it with --dtype float64.
-    >>> with speaking_of(["--dtype"]):
+    >>> with with_option_names(["--dtype"]):
     ...     with_options(large)
     'Too large; read with --dtype float64.'
     """
@@ -159,13 +159,13 @@ def with_options(sentence: str) -> str:
 
 
 def _option(argument: str) -> str:
-    if argument == "qid" and "--qid-column" in _OPTIONS.get():  # of `explain`, whose --qid says which query
+    if argument == "qid" and "--qid-column" in _OPTIONS.get():  # in `explain`, --qid selects the query
         return "--qid-column"
     return "--from" if argument == "format" else f"--{argument.replace('_', '-')}"
 
 
 def _typed(argument: str, value: Any) -> str:
-    """Return an argument and its value as they are typed.
+    """Return an argument and its value in command-line form.
 
     >>> [_typed("it", value) for value in (..., True, False, "a", ["a", 2], [...], {"l2": (0.1, 1, "log")})]
     ['--it', '--it', "--it ''", '--it a', '--it a,2', '--it A,B,...', '--it l2=0.1:1:log']
@@ -185,12 +185,12 @@ def _words(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object; a result has None instead of NaN already, for which JSON has no word."""
+    """Print one JSON object. Results contain None instead of NaN, which JSON does not support."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
 def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> None:
-    """Refuse to write (`outputs`) onto a file that the same command reads and that its result would replace."""
+    """Refuse an output file that is also an input file of the command."""
     read = [
         path
         for name, value in parameters.items()
@@ -204,11 +204,11 @@ def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> No
             continue
         for path in read:
             if os.path.exists(path) and os.path.samefile(path, written):
-                raise DataError(f"{written} is read by this command, and writing would replace it; name another file.")
+                raise DataError(f"{written} is an input of this command and would be overwritten; choose another file.")
 
 
 def check_writable(path: Path | None, example: str = "report.html") -> None:
-    """Refuse a path that cannot be written, before any work."""
+    """Refuse a path that cannot be written, before any computation."""
     if path is None:
         return
     if path.is_dir():
@@ -218,15 +218,15 @@ def check_writable(path: Path | None, example: str = "report.html") -> None:
 
 
 def refuse_twice(paths: Sequence[Path]) -> None:
-    """Refuse a file or folder that is given twice, also under two names."""
+    """Refuse duplicate files or folders, even if their paths differ."""
     places = [path.resolve() for path in paths]
     for number, path in enumerate(paths):
         if places[number] in places[:number]:
-            raise typer.BadParameter(f"{path} is given twice.")
+            raise typer.BadParameter(f"{path} is passed twice.")
 
 
 def say(message: str, *, always: bool = False) -> None:
-    """Print a remark on standard error, unless the command is quiet; `always` is for what must not be missed."""
+    """Print a remark on standard error, unless the command is quiet and the remark is not `always` shown."""
     if always or not is_quiet():
         sys.stderr.write(message + "\n")
 
@@ -268,7 +268,7 @@ def read_data(path: Path, options: Mapping[str, Any]) -> RankingData:
 
 
 def read_judgments(path: Path, options: Mapping[str, Any]) -> RankingData:
-    """Read data for their labels and queries; a table is read without its features."""
+    """Read labels and queries; the features of a table are not read."""
     bare: dict[str, Any] = {"features": []} if file_format(path) in TABLES else {}
     return read_data(path, {**bare, **options})
 
@@ -299,7 +299,7 @@ def read_both(data: Path, valid: Path | None, options: Mapping[str, Any]) -> tup
 
 
 def settle(data: RankingData, unjudged: str | None) -> RankingData:
-    """Apply a rule for unjudged documents, if there is one."""
+    """Apply the rule for unjudged documents, unless it is None."""
     from toprank.data.unjudged import settled
 
     return data if unjudged is None else settled(data, unjudged)[0]
@@ -317,12 +317,12 @@ def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData
         read = read_data(path, {"first_feature_id": 1, **options})
         return _padded(read, width, 0.0 if options.get("missing") == "zero" else math.nan)
     if kind == "letor":
-        wanted["n_features"] = width  # the last features may be absent from a text file, and so may the first
+        wanted["n_features"] = width  # the first and last features may be absent from a text file
         first = like.first_feature_id if known else getattr(like, "first_feature_id_", None)
         if first is not None:
             wanted["first_feature_id"] = first
     elif kind in TABLES:
-        wanted["like"] = like  # whatever else the table holds, in whatever order
+        wanted["like"] = like  # select and order the columns of the table
     return read_data(path, wanted)
 
 
@@ -344,7 +344,7 @@ def _padded(data: RankingData, width: int, missing: float) -> RankingData:
 def load_both(
     model: Path, data: Path, reading: dict[str, Any], labels: bool = False, queries: bool = True
 ) -> tuple[Any, RankingData]:
-    """Load a model, and read data in its columns; labels and queries of a table only if they are wanted."""
+    """Load a model and read data with its features; labels and queries of a table are optional."""
     from toprank.rankers.model_files import load
 
     ranker = load(model)
@@ -361,7 +361,7 @@ def load_both(
 
 
 def _use_threads(ranker: Ranker, threads: int | None) -> None:
-    """Let a ranker predict on so many threads; so does each member of a blend."""
+    """Set the number of threads of a ranker, or of each member of a blend."""
     if threads is not None and hasattr(ranker, "threads"):
         ranker.set_params(threads=threads)
     for member in getattr(ranker, "rankers_", ()):
@@ -369,7 +369,7 @@ def _use_threads(ranker: Ranker, threads: int | None) -> None:
 
 
 def remembered(table: Path, ranker: Any) -> dict[str, str]:
-    """Return the roles of columns that a model remembers, as far as the table has these columns."""
+    """Return the column roles stored in a model, for columns that the table contains."""
     return (known_roles(ranker) or Roles()).only_in(column_names(table)).columns
 
 
@@ -382,19 +382,19 @@ def column_names(table: Path) -> list[str]:
 
 
 def file_format(path: Path) -> str:
-    """Return the format of a file; a pipe, whose bytes can be read only once, is taken for text."""
+    """Return the format of a file. A pipe can be read only once, so its format is assumed to be LETOR text."""
     from toprank.data.files import format_of
 
     return "letor" if _is_stream(path) else format_of(path)
 
 
 def has_label(table: Path, ranker: Any = None) -> bool:
-    """Return whether a column of a table is taken for the label by its name, or because a ranker learned from it."""
+    """Return whether a table has a label column, inferred by name or stored in a ranker."""
     names = column_names(table)
     known = known_roles(ranker)
     return any(is_inferable("label", name) for name in names) or (known is not None and known.label in names)
 
 
 def _is_stream(path: Path) -> bool:
-    """Return whether the bytes under this name can be read only once."""
+    """Return whether a path is a pipe or device that can be read only once."""
     return path.is_fifo() or path.is_char_device() or path.is_socket()

@@ -1,4 +1,4 @@
-"""`toprank compare`: which of several rankings is better."""
+"""`toprank compare`: statistical comparison of rankings."""
 
 from __future__ import annotations
 
@@ -29,38 +29,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedFiles:
-    """The rankings that are compared, and their judgments."""
+    """The rankings to compare, and their judgments."""
 
     data: Annotated[Path, typer.Argument(help="Labeled data: LETOR text, Parquet … With --qrels: the first run.")]
     scores: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="Two or more files of scores, or models, named after their files. With --qrels: further runs."
-        ),
+        typer.Argument(help="Two or more files of scores, or models. With --qrels: further runs."),
     ] = None
     qrels: Annotated[
         Path | None,
-        typer.Option(
-            help="Judgments in TREC format; the other files are then runs, named by their tags or their files."
-        ),
+        typer.Option(help="Judgments in TREC format; the other files are then runs, named by tag or file name."),
     ] = None
 
     @property
     def files(self) -> list[Path]:
-        """The files of scores, or the runs."""
+        """Files of scores, or runs."""
         return (self.scores or []) if self.qrels is None else [self.data, *(self.scores or [])]
 
 
 @dataclass(frozen=True)
 class RuleOptions:
-    """The metrics of a comparison, and their rules."""
+    """Metrics of a comparison, and their convention."""
 
     metrics: options.Metrics = "ndcg@10"
     convention: Annotated[
         str | None,
-        typer.Option(
-            "--convention", "-c", help="Rules of evaluation, by name. Default: standard; trec_eval with --qrels."
-        ),
+        typer.Option("--convention", "-c", help="Evaluation convention. Default: standard; trec_eval with --qrels."),
     ] = None
     complete: Complete = None
     unjudged: options.OfUnjudged = None
@@ -73,7 +67,7 @@ Tests = Annotated[
 
 @dataclass(frozen=True)
 class SliceOptions:
-    """The slices that are compared, too."""
+    """Slices of a comparison."""
 
     slice_by: options.SliceBy = None
     min_queries: MinQueries = 20
@@ -81,12 +75,12 @@ class SliceOptions:
 
 @dataclass(frozen=True)
 class Reported(options.Output):
-    """The form of a comparison, and its report."""
+    """Output format of a comparison, and its report."""
 
     model: Annotated[
         list[Path] | None,
         typer.Option(
-            help="With --html: the model file of a system, named like its scores; adds weights and calibration."
+            help="With --html: model file of a system, with the name of its scores; adds weights and calibration."
         ),
     ] = None
 
@@ -102,7 +96,7 @@ def compare(
     read: reading.OfLabeled,
     running: options.Running,
 ) -> None:
-    """Compare rankings of the same data, or runs, with intervals and corrected p-values.
+    """Compare rankings of the same data, or runs, with confidence intervals and corrected p-values.
 
     For example:
 
@@ -140,24 +134,24 @@ def compare(
 
 
 def _check(compared: ComparedFiles, rules: RuleOptions, sliced: SliceOptions, output: Reported) -> None:
-    """Refuse options that do not go together."""
+    """Refuse conflicting options."""
     output.check_form("json", "markdown", "latex")
     if len(compared.files) < 2:
         kind = "files of scores" if compared.qrels is None else "runs"
-        raise typer.BadParameter(f"give at least two {kind}.")
+        raise typer.BadParameter(f"pass at least two {kind}.")
     common.refuse_twice(compared.files)
     if output.model and output.html is None:
-        raise typer.BadParameter("--model tells a report more; give --html, too.")
+        raise typer.BadParameter("--model needs --html: it adds details to the report.")
     if compared.qrels is None and rules.complete is not None:
-        raise typer.BadParameter("--complete goes with --qrels.")
+        raise typer.BadParameter("--complete needs --qrels.")
     if compared.qrels is not None and output.model:
-        raise typer.BadParameter("--model goes with DATA: a run has no features.")
+        raise typer.BadParameter("--model needs DATA: a run has no features.")
     if compared.qrels is not None and sliced.slice_by is not None:
-        raise typer.BadParameter("--slice-by goes with DATA: a run has no columns.")
+        raise typer.BadParameter("--slice-by needs DATA: a run has no columns.")
 
 
 def _rankers(models: list[Path], files: list[Path]) -> dict[str, Any]:
-    """Return the models of a report by name; refuse, before anything is computed, one that is not compared."""
+    """Return the models of a report by name; refuse models of systems that are not compared."""
     from toprank.rankers.model_files import load
 
     named, compared = options.names_of(models), options.names_of(files)
@@ -168,7 +162,7 @@ def _rankers(models: list[Path], files: list[Path]) -> dict[str, Any]:
 
 
 def _read_scored(compared: ComparedFiles, read: dict[str, Any], *, report: bool) -> tuple[RankingData, dict[str, Any]]:
-    """Read documents and scores; a report shows the features and the texts of documents, too."""
+    """Read documents and scores; a report also needs features and texts."""
     data, files = compared.data, compared.files
     read = {**remembered(data, files), **read}
     if report:
@@ -181,7 +175,7 @@ def _read_scored(compared: ComparedFiles, read: dict[str, Any], *, report: bool)
 
 
 def _remembered_text(data: Path, files: list[Path]) -> dict[str, Any]:
-    """Return the columns of text of the first model that matches words, so that a report shows them."""
+    """Return the text columns stored in a model, so that a report shows the texts."""
     from toprank.rankers.model_files import is_model, load
 
     if common.file_format(data) not in common.TABLES:

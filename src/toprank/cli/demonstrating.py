@@ -1,4 +1,4 @@
-"""`toprank demo`: the main job, on data that come with the package."""
+"""`toprank demo`: the whole workflow on data that need no download."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def demo(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help=f"Keep all files here. Default: only the report, {_REPORT}."
+            "--output", "-o", metavar="FOLDER", help=f"Folder for all files. Default: only the report, {_REPORT}."
         ),
     ] = None,
     synthetic: Annotated[
         bool,
-        typer.Option("--synthetic", help="Use made-up data instead, whose best possible ranking is known."),
+        typer.Option("--synthetic", help="Use synthetic data with a known optimal ranking."),
     ] = False,
     *,
     running: options.Running,
 ) -> None:
-    """Try the whole workflow on the documentation of this Python: index it, learn its order, compare, report.
+    """Run the whole workflow on the documentation of this Python: index, train, compare, report.
 
-    With --synthetic it runs on made-up data: it trains systems and compares them with the best possible ranking.
+    With --synthetic, train systems on synthetic data and compare them with the optimal ranking.
 
     For example:
 
@@ -55,7 +55,7 @@ def demo(
         return
     output.mkdir(parents=True, exist_ok=True)
     demonstrate(output, output / "report.html", running.seed, running.threads)
-    command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
+    command = "toprank" if shutil.which("toprank") else sys.argv[0]  # with `make demo`, the command is only in .venv
     common.say(f"\n{advice(output, command)}")
 
 
@@ -68,7 +68,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
     from toprank.data.command_line import command_line
     from toprank.evaluation.scores import evaluate_all_conventions
 
-    title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
+    title("Synthetic data with known P(grade | x), and therefore a known optimal ranking")
     truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, n_irrelevant=20, noise=1.0, seed=seed)
     for name, part in zip(("train", "vali", "test"), tr.split(truth, (0.1, 0.2, 0.7), seed=seed), strict=True):
         tr.write(part, folder / f"{name}.txt")
@@ -78,7 +78,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
     title("The data doctor")
     typer.echo(str(tr.check(train, valid, test, names=("train", "vali", "test"))))
 
-    title("Systems trained, hyper-parameters chosen on validation data only")
+    title("Training, with hyper-parameters selected on validation data")
     optimal, probabilities = _optimal(truth, test)
     scores, rankers = {"Bayes-optimal": optimal}, {}
     for name in _SYSTEMS:
@@ -91,12 +91,12 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
     for name, values in scores.items():
         tr.write_scores(values, folder / f"{name}.scores")
 
-    title("One ranking, every convention: the same scores, and not the same number")
+    title("One ranking under every convention: the same scores, different values")
     typer.echo(
         side_by_side(evaluate_all_conventions(scores["ListNet"].round(1), test, ["ndcg@1", "ndcg@10", "map", "err@10"]))
     )
 
-    title("All systems against the best possible ranking E[gain | x], on the test data")
+    title("All systems against the optimal ranking by E[gain | x], on the test data")
     result = tr.compare(scores, test, ["ndcg@10"], baseline="Bayes-optimal", seed=seed, threads=threads)
     typer.echo(str(result))
     title("Verdict")
@@ -118,7 +118,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
 
 
 def _optimal(truth: Any, test: RankingData) -> tuple[FloatArray, FloatArray]:
-    """E[gain | x] and P(grade | x) of the test documents: the rows of the truth that belong to the test queries."""
+    """Return E[gain | x] and P(grade | x) of the test documents."""
     import numpy as np
 
     rows = truth.queries.broadcast(np.isin(truth.qids, test.qids))
@@ -131,7 +131,7 @@ def _verdict(result: Any) -> str:
     ceiling = result.means["Bayes-optimal"]["ndcg@10"]
     behind = [difference.a for difference in result.differences if difference.significant]
     return (
-        f"The best possible ranking, by the known E[gain | x], has an NDCG@10 of {ceiling:.4f}. {best} comes closest: "
-        f"{means[best]:.4f}, {means[best] / ceiling:.1%} of it. Significantly below the best possible: "
+        f"The optimal ranking, by the known E[gain | x], has an NDCG@10 of {ceiling:.4f}. {best} is closest with "
+        f"{means[best]:.4f}, {means[best] / ceiling:.1%} of it. Significantly below the optimum: "
         f"{', '.join(behind) or 'none'}."
     )

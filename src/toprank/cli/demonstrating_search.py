@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 INDEX = "python.index"
 _METRIC = "ndcg@10"
-_BETTER, _WORSE = 3, 1  # queries whose first page is shown
-_SHOWN = 3  # documents of each
+_N_BETTER, _N_WORSE = 3, 1  # queries whose first page is shown
+_N_DOCUMENTS = 3  # documents shown per query
 
 
 def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> None:
@@ -27,13 +27,13 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> N
     import toprank as tr
     from toprank.data.command_line import command_line
 
-    title("The documentation of this Python: docstrings of the standard library, read and indexed")
+    title("Indexing the documentation of this Python: docstrings of the standard library")
     with common.progress("Reading the standard library …"):
         index = tr.search.index("python-docs", folder / INDEX, seed=seed)
     typer.echo(f"{len(index):,} documents.")
 
-    title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
-    with common.progress("Training five times, each time without a fifth of the queries …"):
+    title("BM25, LSA and their fusion, and a learned ranking, cross-validated over queries")
+    with common.progress("Cross-validating with five folds of queries …"):
         evaluation = index.evaluate(seed=seed, threads=threads)
     typer.echo(str(evaluation))
 
@@ -41,11 +41,11 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> N
     for line in _pages(index, evaluation):
         typer.echo(line)
 
-    title("The order is learned from all queries, and kept in the index")
+    title("Training on all queries, and storing the model in the index")
     with common.progress("Training …"):
-        # One thread unless told otherwise: 300 queries are too few to share a training.
+        # Use one thread by default, since 300 queries are too few to train in parallel.
         trained = index.train(seed=seed, threads=threads or 1)
-    typer.echo(str(replace(trained, facts=())))  # what is to know about the judgments was printed with the comparison
+    typer.echo(str(replace(trained, facts=())))  # the comparison has printed the remarks on the judgments
 
     title("The report")
     assert evaluation.comparison is not None
@@ -61,18 +61,18 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> N
 
 
 def _seen_from_the_leader(content: ComparisonReport) -> ComparisonReport:
-    """Show differences to the leader, not to the baseline, if the baseline leads: nobody asked for that baseline."""
+    """Show differences to the best system if it is the baseline, which is only a default here."""
     [part] = content.parts
     leads = part.ranked_systems[0] == part.comparison.baseline
     return replace(content, parts=(replace(part, against_leader=True),)) if leads else content
 
 
 def advice(folder: Path, command: str) -> str:
-    """Return what to do next with the index; `command` is how to call toprank."""
+    """Return suggestions of next commands; `command` is the name of the program."""
     from toprank.serving import check_installed
 
-    sentences = f"Ask it yourself: {command} search query {folder / INDEX} read a csv file"
-    sentences += f"\nOr open its page: {command} search serve {folder / INDEX}"
+    sentences = f"Search it: {command} search query {folder / INDEX} read a csv file"
+    sentences += f"\nOr open its search page: {command} search serve {folder / INDEX}"
     try:
         check_installed()
     except MissingExtraError as problem:
@@ -81,19 +81,19 @@ def advice(folder: Path, command: str) -> str:
 
 
 def title(text: str) -> None:
-    """Print the title of a part of the demonstration."""
+    """Print the title of a section of the demonstration."""
     typer.echo(f"\n== {text}")
 
 
 def _pages(index: Index, evaluation: SearchEvaluation) -> list[str]:
-    """Show the first page before and after, of the queries that gained most and of the one that lost most."""
+    """Return the top documents before and after, for the queries with the largest gains and the largest loss."""
     import numpy as np
 
     names = list(evaluation.runs)
     before, after = (evaluation.values.of(name, _METRIC) for name in (names[0], names[-1]))
     gain = after - before
     order = np.argsort(-gain, kind="stable")
-    chosen = [*order[:_BETTER].tolist(), *order[::-1][:_WORSE].tolist()]
+    chosen = [*order[:_N_BETTER].tolist(), *order[::-1][:_N_WORSE].tolist()]
     assert index.topics is not None
     texts = dict(zip(index.topics.ids, index.topics.texts, strict=True))
     lines = []
@@ -109,9 +109,9 @@ def _pages(index: Index, evaluation: SearchEvaluation) -> list[str]:
 
 
 def _top(run: Any, qid: str) -> list[str]:
-    """Return the first documents of a query, numbered, and empty lines where there are fewer."""
+    """Return the top documents of a query as numbered lines, padded with empty lines."""
     rows = run.qids == qid
     scores: FloatArray = run.scores[rows]
-    best = (-scores).argsort(kind="stable")[:_SHOWN]
+    best = (-scores).argsort(kind="stable")[:_N_DOCUMENTS]
     ids = run.document_ids[rows][best].tolist()
-    return [*(f"{rank}. {name}" for rank, name in enumerate(ids, 1)), *([""] * (_SHOWN - len(ids)))]
+    return [*(f"{rank}. {name}" for rank, name in enumerate(ids, 1)), *([""] * (_N_DOCUMENTS - len(ids)))]

@@ -1,4 +1,4 @@
-"""`toprank evaluate` and `conventions`: how good a ranking is."""
+"""`toprank evaluate` and `conventions`: metrics of a ranking."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 Complete = Annotated[
     bool | None,
     typer.Option(
-        help="With runs: count unanswered judged queries as 0 (trec_eval -c), or skip them. Default: the convention's.",
+        help="With runs: count judged queries missing from the run as 0 (trec_eval -c), or skip them."
+        " Default: by convention.",
         show_default=False,
     ),
 ]
@@ -34,7 +35,7 @@ class RankedFiles:
 
     data: Annotated[Path | None, typer.Argument(help="Labeled data: LETOR text, Parquet, CSV, a stored copy …")] = None
     scores: Annotated[
-        Path | None, typer.Argument(help="One number per line, in the order of DATA; or .npy; or a model.")
+        Path | None, typer.Argument(help="Scores, one per line in the order of DATA; or .npy; or a model.")
     ] = None
     qrels: Annotated[Path | None, typer.Option(help="Judgments in TREC format, with --run, instead of DATA.")] = None
     run: Annotated[Path | None, typer.Option(help="A run in TREC format.")] = None
@@ -47,9 +48,11 @@ class Figures:
     metrics: options.Metrics = "ndcg@10,map"
     convention: Annotated[
         str | None,
-        typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
+        typer.Option(
+            "--convention", "-c", help="Evaluation convention, or 'all'. Default: standard; trec_eval with --run."
+        ),
     ] = None
-    per_query: Annotated[bool, typer.Option("--per-query", help="Also print the value of every query.")] = False
+    per_query: Annotated[bool, typer.Option("--per-query", help="Also print the values of each query.")] = False
     slice_by: options.SliceBy = None
     confidence: options.Confidence = 0.95
     min_queries: MinQueries = 20
@@ -57,12 +60,12 @@ class Figures:
 
 @dataclass(frozen=True)
 class GradeOptions:
-    """Which documents count, and as what."""
+    """Relevance grades, and the documents to evaluate."""
 
     max_grade: Annotated[float | None, typer.Option(help="Highest possible grade (ERR, RBP). Default: the data's.")] = (
         None
     )
-    min_relevance: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0
+    min_relevance: Annotated[float, typer.Option(help="Lowest grade that counts as relevant in binary metrics.")] = 1.0
     unjudged: options.OfUnjudged = None
     complete: Complete = None
     max_documents: Annotated[
@@ -78,7 +81,7 @@ def evaluate(
     read: reading.OfLabeled,
     running: options.Running,
 ) -> None:
-    """Score a ranking under a named convention.
+    """Evaluate a ranking under a named convention.
 
     For example:
 
@@ -91,7 +94,7 @@ def evaluate(
       toprank evaluate --qrels qrels.txt --run run.txt -m map,ndcg_cut_10 --json
     """
     if figures.slice_by is not None and (ranked.run is not None or figures.convention == "all" or figures.per_query):
-        raise typer.BadParameter("--slice-by takes DATA and SCORES under one convention, and goes without --per-query.")
+        raise typer.BadParameter("--slice-by needs DATA, SCORES and one convention, and excludes --per-query.")
     of_a_run = ranked.qrels is not None or ranked.run is not None
     evaluated = _evaluate_run if of_a_run else _evaluate_scores
     results = evaluated(ranked, figures, grades, options.keywords_of(read), running.threads)
@@ -99,7 +102,7 @@ def evaluate(
 
 
 def check_rules(metrics: str, convention: str) -> str:
-    """Return the name of the convention, or "all"; refuse a misspelled metric or convention before any file is read."""
+    """Return the name of the convention, or "all"; refuse unknown names before reading data."""
     from toprank.metrics import Convention, parse_all
 
     parse_all(metrics)
@@ -107,16 +110,16 @@ def check_rules(metrics: str, convention: str) -> str:
 
 
 def condense(unjudged: options.Unjudged | None) -> bool:
-    """Return whether runs are condensed to judged documents, by the rule for unjudged ones."""
+    """Return whether runs are condensed to judged documents."""
     if unjudged in (options.Unjudged.refuse, options.Unjudged.drop):
-        raise typer.BadParameter("of runs, --unjudged is 'irrelevant' or 'condense'.")
+        raise typer.BadParameter("for runs, --unjudged must be 'irrelevant' or 'condense'.")
     return unjudged is options.Unjudged.condense
 
 
 def refuse_reading(read: dict[str, Any]) -> None:
-    """Refuse options that say how to read data, if there are only runs."""
+    """Refuse options for reading data, if there are only runs."""
     for name in read:
-        use = "names a column of DATA, not of" if name in reading.COLUMNS else "says how to read DATA, not"
+        use = "applies to columns of DATA, not to" if name in reading.COLUMNS else "applies to DATA, not to"
         raise typer.BadParameter(f"--{name.replace('_', '-')} {use} a run.")
 
 
@@ -128,9 +131,9 @@ def _evaluate_scores(
 
     data, scores = ranked.data, ranked.scores
     if data is None or scores is None:
-        raise typer.BadParameter("give DATA and SCORES, or --qrels and --run.")
+        raise typer.BadParameter("pass DATA and SCORES, or --qrels and --run.")
     if grades.complete is not None or grades.max_documents is not None:
-        raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
+        raise typer.BadParameter("--complete and --max-documents need --qrels and --run.")
     name = check_rules(figures.metrics, figures.convention or "standard")
     read = {**remembered(data, [scores]), **common.with_metadata(data, figures.slice_by, read), "threads": threads}
     documents = common.read_judgments(data, read)
@@ -220,7 +223,7 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
 
 
 def read_scores_of(path: Path, data: Path, documents: RankingData, read: dict[str, Any]) -> FloatArray:
-    """Return the scores in a file, or those of a model, in the order of the file of data."""
+    """Return the scores in a file, or the scores of a model, in the row order of the data file."""
     from toprank.data.scores import read_scores
     from toprank.rankers.leakage import warn_of_same_judge
     from toprank.rankers.model_files import is_model

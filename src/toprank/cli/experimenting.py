@@ -1,4 +1,4 @@
-"""`toprank cv` and `toprank reproduce`: systems on folds, chosen on validation data, compared on test data."""
+"""`toprank cv` and `toprank reproduce`: cross-validation and reproduction of papers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _DECIDED = {"threads": "threads", "metric": "selection-metric", "convention": "s
 
 @dataclass(frozen=True)
 class Cells:
-    """The systems, and the data and rules of their cells."""
+    """Systems, data and rules of an experiment."""
 
     data: Annotated[
-        list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
+        list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to split.")
     ]
     systems: Annotated[
         str,
@@ -34,7 +34,7 @@ class Cells:
             "--systems",
             "--system",
             metavar="A,B,...",
-            help="Systems, separated by commas; all-linear, all-trees, all-networks, all; auto chooses in each fold.",
+            help="Systems, separated by commas; all-linear, all-trees, all-networks, all; auto selects in each fold.",
         ),
     ]
     metrics: options.Metrics = "ndcg@10,map"
@@ -42,7 +42,7 @@ class Cells:
         str,
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
     ] = "standard"
-    folds: Annotated[int, typer.Option(min=3, help="Number of folds that a data file is divided into.")] = 5
+    folds: Annotated[int, typer.Option(min=3, help="Number of folds of a data file.")] = 5
     time_column: Annotated[
         str | None,
         typer.Option(
@@ -64,18 +64,18 @@ class Cells:
         str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")
     ] = "standard"
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compare the others with this one. Default: the best.")
+        str | None, typer.Option(metavar="NAME", help="System to compare the others with. Default: the best.")
     ] = None
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
+        typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. Repeatable."),
     ] = None
     slice_by: options.SliceBy = None
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The files that are written."""
+    """Output files."""
 
     cache_dir: options.CacheDir = None
     save_models: Annotated[bool, typer.Option("--save-models", help="Also keep the fitted models there.")] = False
@@ -85,7 +85,7 @@ class Kept:
 
 
 def cv(cells: Cells, kept: Kept, output: options.Output, read: reading.OfLearned, running: options.Training) -> None:
-    """Cross-validate systems: in each fold, choose on validation data and judge on test data.
+    """Cross-validate systems: in each fold, select on validation data and evaluate on test data.
 
     For example:
 
@@ -107,7 +107,7 @@ def cv(cells: Cells, kept: Kept, output: options.Output, read: reading.OfLearned
 
 
 def _check(cells: Cells, kept: Kept, output: options.Output) -> dict[str, Any]:
-    """Return the systems; refuse what cannot be written or does not go together before any work."""
+    """Return the systems; refuse invalid options before any computation."""
     output.check_form("json", "markdown", "latex")
     common.check_writable(kept.output)
     common.check_writable(output.html)
@@ -146,7 +146,7 @@ def _experiment(
 
 def _tell(results: Results, kept: Kept, output: options.Output) -> None:
     if not results.cells:
-        raise DataError("Every cell failed; the first:", remedy=results.failures[0].error)
+        raise DataError("All cells failed. The first error:", remedy=results.failures[0].error)
     if kept.output is not None:
         results.save(kept.output)
         common.say(f"{kept.output}: {results.per_query.num_rows:,} rows")
@@ -162,29 +162,29 @@ def _write(results: Results, html: Path) -> None:
 
 
 def _message() -> str | None:
-    """Return what takes so long, unless a terminal shows the progress of cells."""
+    """Return the progress message, or None if a terminal shows the progress of cells."""
     return None if common.is_watched() else "Reading the folds, and training the first systems on them …"
 
 
 @contextmanager
 def _rescued(results: Results, place: Path) -> Iterator[None]:
-    """Save results that took hours to compute if printing or reporting them fails."""
+    """Save the results if printing or reporting them fails."""
     try:
         yield
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except BaseException:
         results.save(place)
         common.say(
-            f"toprank: The results could not all be printed or written; they are in {place}. "
-            f'Read them: toprank.experiment.Results.read("{place}").',
+            f"toprank: Printing or writing the results failed; they are saved in {place}. "
+            f'Read them with toprank.experiment.Results.read("{place}").',
             always=True,
         )
         raise
 
 
 def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return the folds of every path by its name; names that coincide begin with the folders above."""
+    """Return the folds of each path by name; parent folders make duplicate names unique."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
     from toprank.data.unjudged import settled_folds
@@ -198,9 +198,7 @@ def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
             if name not in datasets:
                 break
             name = f"{above.name}/{name}"
-        division = (
-            {"seed": seed} if cells.time_column is None else {"time_column": cells.time_column}
-        )  # the seed is the systems', too
+        division = {"seed": seed} if cells.time_column is None else {"time_column": cells.time_column}
         if own:
             divided = folds(path, time_column=cells.time_column, **read)
         else:
@@ -210,7 +208,7 @@ def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def _systems(text: str, settings: list[str]) -> dict[str, Any]:
-    """Return the systems by name, each with the hyper-parameters to fix."""
+    """Return the systems by name with their fixed hyper-parameters."""
     from toprank.model_selection import AUTO
     from toprank.systems import SYSTEMS, get
 
@@ -233,9 +231,9 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"--set takes SYSTEM.key=value, not '{setting}'.")
         name = name_of(system)
         if name not in names:
-            raise typer.BadParameter(f"--set {setting}: {name} is not among the systems.")
+            raise typer.BadParameter(f"--set {setting}: {name} is not one of the systems.")
         if key in names[name]:
-            raise typer.BadParameter(f"--set names {name}.{key} twice.")
+            raise typer.BadParameter(f"--set is passed twice for {name}.{key}.")
         if key in _DECIDED:
             raise refuse_set(f"{name}.{key}", "is the same for all systems", _DECIDED[key])
         names[name][key] = value_of(value)
@@ -263,13 +261,14 @@ def reproduce(
     sets: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B,...", help="Sets, separated by commas, such as OHSUMED,MQ2008. Default: all that are found."
+            metavar="A,B,...",
+            help="Data sets, separated by commas, such as OHSUMED,MQ2008. Default: all available ones.",
         ),
     ] = None,
     cache_dir: options.CacheDir = None,
     threads: options.Threads = None,
 ) -> None:
-    """Rerun a paper's protocol and put our figures beside the published ones.
+    """Rerun the protocol of a paper and compare the results with the published ones.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""`toprank explain`: why a model ranks as it does."""
+"""`toprank explain`: explanations of a model's rankings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """The pair, query or feature that is explained; by default all features."""
+    """The pair, query or feature to explain; by default the importance of all features."""
 
     qid: Annotated[
-        str | None, typer.Option(help="The query to explain. Default: explain which features matter overall.")
+        str | None, typer.Option(help="Query to explain. Default: permutation importance of all features.")
     ] = None
     docs: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="A B", help="Explain why A stands above B, two documents of the query."),
+        typer.Option(metavar="A B", help="Explain why document A ranks above B."),
     ] = None
-    feature: Annotated[str | None, typer.Option(help="Show how the score depends on one feature.")] = None
-    metric: Annotated[str, typer.Option(help="Metric to measure importance by.")] = "ndcg@10"
+    feature: Annotated[str | None, typer.Option(help="Partial dependence of the score on this feature.")] = None
+    metric: Annotated[str, typer.Option(help="Metric of the permutation importance.")] = "ndcg@10"
     convention: options.ConventionName = "standard"
-    n_repeats: Annotated[int, typer.Option(min=1, help="How often each feature is shuffled, for importance.")] = 5
+    n_repeats: Annotated[
+        int, typer.Option(min=1, help="Number of shuffles per feature for the permutation importance.")
+    ] = 5
 
     qid_column: Annotated[
         str | None,
@@ -40,7 +42,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.feature is not None and (self.qid is not None or self.docs is not None):
-            raise typer.BadParameter("--feature explains all queries; leave --qid and --docs out.")
+            raise typer.BadParameter("--feature applies to all queries; omit --qid and --docs.")
 
 
 def explain(
@@ -56,15 +58,15 @@ def explain(
     ],
     running: Annotated[options.Running, options.only("threads", "seed")],
 ) -> None:
-    """Explain why a model ranks the way it does: a pair of documents, a query, or all queries.
+    """Explain a model: the order of two documents, a query, a feature, or the importance of all features.
 
     For example:
 
     \b
-      toprank explain m.toprank test.txt                        which features matter, on labeled data
-      toprank explain m.toprank test.txt --feature 3            how the score runs along the third feature
-      toprank explain m.toprank test.txt --qid 7                what moved each document of query 7
-      toprank explain m.toprank test.txt --qid 7 --docs A B     why A stands above B, and what would change it
+      toprank explain m.toprank test.txt                        permutation importance, on labeled data
+      toprank explain m.toprank test.txt --feature 3            partial dependence on the third feature
+      toprank explain m.toprank test.txt --qid 7                contributions to the scores of query 7
+      toprank explain m.toprank test.txt --qid 7 --docs A B     why A ranks above B, and counterfactuals
     """
     common.check_writable(output.html, "explained.html")
     keywords = {**options.keywords_of(read), "threads": running.threads}
@@ -96,7 +98,7 @@ def _answers(ranker: Any, data: RankingData, question: Question, running: option
     if question.docs is not None:
         first = ranker.explain(data, question.qid, *question.docs, seed=seed)
         changes = explanations.counterfactuals(ranker, data, question.qid, *question.docs)
-        return {"explanation": first, "what_would_change_it": changes}
+        return {"explanation": first, "counterfactuals": changes}
     if question.qid is not None:
         return {"query": explanations.explain_query(ranker, data, question.qid, seed=seed)}
     if question.feature is not None:

@@ -1,4 +1,4 @@
-"""`toprank export`: a model as a file for another system."""
+"""`toprank export`: write a model in the format of another system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Export:
-    """The file that is written, and the data that it is checked on."""
+    """The exported file, and the data for its check."""
 
     to: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""How help looks: commands and options in groups, in whole sentences, with the words in capitals that sentences use."""
+"""Help output: commands and options in groups, in full sentences, with consistent metavariables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typer.models import ArgumentInfo
 OUTPUT, LOG, COLUMNS, READING, RUNNING = "Output", "Columns of the log", "Columns of a table", "Reading", "Running"
 PROPENSITIES, AGE = "Propensities", "Age of sessions"
 _FIRST, _LAST = ("Arguments", "Options"), (OUTPUT, LOG, COLUMNS, READING, RUNNING)
-"""The groups that begin and end the help of a command; those that only some commands have stand between."""
+"""The first and last groups in the help of a command; groups of individual commands are in between."""
 _WORDS = {Path: "FILE", int: "N", float: "NUMBER"}
 
 
 def named(name: str, annotation: Any) -> Any:
-    """A parameter of a command whose help names its value: by what it is, or else as the option is called."""
+    """Return a parameter with a metavariable, derived from its type or from the name of the option."""
     kind, info = get_args(annotation)
     info = copy(info)
     kinds = [member for member in get_args(kind) or (kind,) if member is not NoneType]
@@ -29,7 +29,7 @@ def named(name: str, annotation: Any) -> Any:
     if info.metavar is None and inner is not bool:
         if isinstance(info, ArgumentInfo):
             info.metavar = name.upper() + "..." * of_list
-        elif isinstance(inner, type) and issubclass(inner, Enum):  # a pair such as tuple[str, str] is no class
+        elif isinstance(inner, type) and issubclass(inner, Enum):  # tuple[str, str] is not a class
             info.metavar = "|".join(str(choice.value) for choice in inner)
         else:
             declared = (str(text) for text in (info.default, *(info.param_decls or ())))
@@ -39,7 +39,7 @@ def named(name: str, annotation: Any) -> Any:
 
 
 def hidden(annotation: Any) -> Any:
-    """A parameter that is taken, but that help does not show."""
+    """Return a parameter that is accepted but hidden from help."""
     kind, info = get_args(annotation)
     info = copy(info)
     info.hidden = True
@@ -47,10 +47,10 @@ def hidden(annotation: Any) -> Any:
 
 
 class GroupedOptions(TyperCommand):
-    """A command whose help has its options in groups."""
+    """Command with grouped options in its help."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Arguments as sentences name them."""
+        """Return the arguments for the usage line."""
         arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
         return [
             "[OPTIONS]",
@@ -58,7 +58,7 @@ class GroupedOptions(TyperCommand):
         ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """A section for each group that has something to show."""
+        """Write one section per group of options."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
@@ -73,14 +73,14 @@ class GroupedOptions(TyperCommand):
 
 
 class GroupedCommands(TyperGroup):
-    """Commands whose help has them in groups, each with a whole sentence."""
+    """Group of commands with grouped help, one sentence per command."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """In the order in which they were added."""
+        """Return the commands in the order of their definition."""
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """A section for each group, in the order of their first commands."""
+        """Write one section per group, in the order of their first commands."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)

@@ -1,4 +1,4 @@
-"""`toprank agreement`: whether one judge can stand for another."""
+"""`toprank agreement`: agreement between judges, and its effect on comparisons."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Level = StrEnum("Level", ["ordinal", "nominal", "interval"])
 
 
 class SeveralRuns(common.Command):
-    """A command that takes several files behind one --runs, up to the next option."""
+    """Command in which --runs takes several files, up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the words after giving each file a --runs of its own."""
+        """Parse the arguments after repeating --runs for each file."""
         words: list[str] = []
         within = False
         for word in args:
@@ -33,20 +33,18 @@ class SeveralRuns(common.Command):
 
 @dataclass(frozen=True)
 class JudgedFiles:
-    """The judgments that are compared, and the runs that are ordered under each judge."""
+    """The judgments to compare, and the runs to rank under each judge."""
 
-    reference: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are compared with.")]
-    others: Annotated[list[Path], typer.Argument(help="Judgments of the other judges, each named after its file.")]
+    reference: Annotated[Path, typer.Argument(help="Reference judgments in TREC format.")]
+    others: Annotated[list[Path], typer.Argument(help="Judgments of other judges, named by file.")]
     runs: Annotated[
         list[Path] | None,
-        typer.Option("--runs", metavar="RUN ...", help="Two or more runs, to be ordered under each judge."),
+        typer.Option("--runs", metavar="RUN ...", help="Two or more runs to rank under each judge."),
     ] = None
     metrics: options.Metrics = "ndcg@10"
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="The model behind a run, its file named like the run: warns if it was trained on a judge's labels."
-        ),
+        typer.Option(help="Model of a run, with the same file name: warns if it was trained on a judge's labels."),
     ] = None
 
 
@@ -58,7 +56,7 @@ def agreement(
     level: Annotated[Level, typer.Option(help="Level of measurement for Krippendorff's alpha.")] = Level.ordinal,
     confidence: options.Confidence = 0.95,
 ) -> None:
-    """Measure how far judges agree, and whether systems come out in the same order under each.
+    """Measure the agreement of judges, and whether they rank systems in the same order.
 
     For example:
 
@@ -74,14 +72,14 @@ def agreement(
     output.check_form("json", "markdown", "latex")
     common.refuse_twice([files.reference, *files.others])
     if files.runs is not None and len(files.runs) < 2:
-        raise typer.BadParameter("give at least two runs.")
+        raise typer.BadParameter("pass at least two runs.")
     common.refuse_twice(files.runs or [])
     with common.progress("Reading judgments …"):
         first, known = read_qrels(files.reference), {}
         for path in files.others:
             name = judge_of(path)
             if name in known or name == judge_of(files.reference):
-                raise typer.BadParameter(f"two files name the same judge, {name}; rename one.")
+                raise typer.BadParameter(f"two files have the same judge name, {name}; rename one.")
             known[name] = read_qrels(path)
         systems = {name: read_run(path) for name, path in options.names_of(files.runs or []).items()}
         rankers = {name: load(path) for name, path in options.names_of(files.model or []).items()}

@@ -1,12 +1,11 @@
 """The command `toprank`: exit status 0 (done), 1 (bad input), 2 (wrong usage), 130 (Ctrl-C) or 143 (ended by a signal).
 
-Nothing is imported before `run` is called, so that Ctrl-C is a sentence from the start.
+Modules are imported inside `run`, so that Ctrl-C is handled from the start.
 
-Ctrl-C and SIGTERM end the command within seconds, whatever it is doing. Python tells the main thread of a signal
-between two of its instructions. That may take minutes while a library computes or while the main thread waits for
-others, and a library that calls us back may swallow the exception. So a thread of ours hears of the signal, too: it
-interrupts the threads that the main thread waits for, and where even that does not help, it clears up and ends the
-process.
+Ctrl-C and SIGTERM end the command within seconds. Python delivers signals to the main thread only between bytecode
+instructions, which may take minutes during a library call, and a library callback may swallow the exception. A watcher
+thread therefore receives the signal too. It interrupts the worker threads, and if the process is still running after a
+few seconds, it cleans up and exits.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from typing import Any, NoReturn
 
 from toprank.errors import ToprankError, UnknownNameError
 
-_PASS_ON = 1.0  # seconds after the signal: by then Python itself has told whoever can hear it
-_END = 4.0  # seconds after the signal: about as long as a person waits before closing the window
-_CLEARING = 0.5  # seconds that clearing up may take: what hangs may hold a lock that it needs
+_PASS_ON = 1.0  # seconds after the signal, when Python has interrupted the main thread if it can
+_END = 4.0  # seconds after the signal, about as long as users wait
+_CLEARING = 0.5  # time limit of the cleanup, which may wait for a lock of a hanging thread
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _heard: list[int] = []
 
@@ -39,19 +38,19 @@ def __getattr__(name: str) -> Any:
 
 
 _SPINS = "1000"
-"""How often OpenMP's threads look for work before they sleep (GNU's). By default they spin for milliseconds, and
-beside other processes a round of trees on two threads then takes 10 to 40 times as long as with sleeping ones. So few
-spins cost a quiet machine nothing that can be measured; none would double its rounds (benchmarks/threads.py)."""
+"""Spin count of GNU OpenMP threads before they sleep. By default they spin for milliseconds, which slows down tree
+training 10 to 40 times next to other processes. A count of 0 would double the time on an idle machine
+(benchmarks/threads.py)."""
 
 
-_LEAVE_BUSY_CORES = "TOPRANK_LEAVE_BUSY_CORES"  # what trees go by (rankers/trees/cores.py)
+_LEAVE_BUSY_CORES = "TOPRANK_LEAVE_BUSY_CORES"  # read by rankers/trees/cores.py
 
 
 def run() -> None:
-    """The entry point: errors become one sentence on standard error, never a traceback."""
-    if "--version" in sys.argv[1:]:  # understood everywhere, behind any command
+    """Run the command line; errors are printed as one sentence on standard error, without a traceback."""
+    if "--version" in sys.argv[1:]:  # valid after any command
         sys.argv[1:] = ["--version"]
-    if "OMP_WAIT_POLICY" not in os.environ:  # whoever set that has decided; runtimes read it when they are loaded
+    if "OMP_WAIT_POLICY" not in os.environ:  # respect the user's setting; read when OpenMP is loaded
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     os.environ.setdefault(_LEAVE_BUSY_CORES, "1")
     warnings.showwarning = _say_warning  # type: ignore[assignment]
@@ -60,8 +59,8 @@ def run() -> None:
         _run()
     except Exception:
         if not requested():
-            raise  # what breaks because we leave is no news
-        if requested() != signal.SIGTERM:  # of which we spoke at once
+            raise  # errors caused by the shutdown are not reported
+        if requested() != signal.SIGTERM:  # the handler of SIGTERM has printed its message already
             sys.stderr.write("toprank: Interrupted.\n")
     finally:
         if requested():
@@ -80,8 +79,8 @@ def _run() -> None:
     except KeyboardInterrupt:
         _fail("Interrupted.", 130)
     except MemoryError:
-        _fail("There is not enough memory for this; use sparse features, a stored copy, or a larger machine.", 1)
-    except BrokenPipeError:  # the reader of our output has gone: nothing is left to say
+        _fail("Not enough memory; use sparse features, a stored copy, or a larger machine.", 1)
+    except BrokenPipeError:  # the reader has closed the pipe
         sys.stderr.close()
         sys.exit(1)
     except OSError as problem:
@@ -90,7 +89,7 @@ def _run() -> None:
 
 
 def _say_warning(message: Warning | str, *_: Any) -> None:
-    """Warnings of ours are sentences for people; where in the source they arose is not."""
+    """Print a warning as a sentence, without its source location."""
     from toprank.cli.common import with_options
 
     sentence = message.args[0] if isinstance(message, Warning) and message.args else message
@@ -103,17 +102,17 @@ def _fail(message: str, status: int) -> None:
 
 
 def requested() -> int:
-    """The signal that asked us to stop; 0 where none did."""
+    """Return the signal that requested the shutdown, or 0."""
     return _heard[0] if _heard else 0
 
 
 def status() -> int:
-    """The exit status of a command that was interrupted."""
+    """Return the exit status of an interrupted command."""
     return 128 + (requested() or signal.SIGINT)
 
 
 def _listen() -> None:
-    """Hear of both signals from now on; one that our caller has us ignore stays ignored."""
+    """Install handlers for both signals, unless the parent process ignores them."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -131,16 +130,16 @@ def _interrupted(number: int, frame: Any) -> None:
 
 
 def _terminated(number: int, frame: Any) -> None:
-    """Leave by way of everyone who has to clear up, which the system's own way of ending a process skips."""
+    """Exit with cleanup, which the default action of SIGTERM would skip."""
     del frame
     _note(number)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # asked a second time, we go at once
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second signal ends the process immediately
     sys.stderr.write("toprank: Terminated.\n")
     sys.exit(128 + number)
 
 
 def _note(number: int) -> None:
-    """From now on, what breaks breaks because we leave, and is no news."""
+    """Record the signal, and silence errors caused by the shutdown."""
     if not _heard:
         _heard.append(number)
     sys.unraisablehook = lambda _: None
@@ -160,7 +159,7 @@ def _wait(ear: int) -> None:
 
 
 def _pass_on(what: type[BaseException]) -> None:
-    """Interrupt the threads that work for the main thread: it waits for them before it goes."""
+    """Interrupt the worker threads, for which the main thread waits."""
     for thread in threading.enumerate():
         if thread.name.startswith("toprank") and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(what))
@@ -170,7 +169,7 @@ def _end(number: int) -> NoReturn:
     clearing = threading.Thread(target=_clear_up, daemon=True)
     clearing.start()
     clearing.join(_CLEARING)
-    os.write(2, b"toprank: Ended without waiting any longer for what was going on; what was not saved yet is lost.\n")
+    os.write(2, b"toprank: Ended without waiting for running computations; unsaved results are lost.\n")
     os._exit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""Groups of options: a parameter of a command whose type is a frozen dataclass becomes one option for each field.
+"""Groups of options: a parameter of a command whose type is a frozen dataclass becomes one option per field.
 
 The dataclass declares name, default and help of its options once, and the command receives one value:
 
@@ -9,10 +9,10 @@ The dataclass declares name, default and help of its options once, and the comma
 
     def evaluate(data: Annotated[Path, typer.Argument()], running: Running) -> None: ...
 
-`expanded(evaluate)` takes `data`, `seed` and `quiet`, which typer declares, and calls `evaluate` with a `Running`. A
-group may hold other groups. Rooms that know no command line declare fields by `toprank.data.options.Option`; fields
-that are declared by neither are no options. A command with some of the options, or with another order in its help,
-says so: ``running: Annotated[Running, only("quiet")]``; the other fields keep their defaults.
+`expanded(evaluate)` takes `data`, `seed` and `quiet`, which typer declares, and calls `evaluate` with a `Running`.
+Groups may be nested. Modules outside the command line declare fields with `toprank.data.options.Option`; fields without
+a declaration are not options. ``running: Annotated[Running, only("quiet")]`` selects and orders the options of a
+command; the other fields keep their defaults.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from toprank.cli.reading import ReadOptions
     from toprank.data.trec import Run
 
-_KIND = inspect.Parameter.KEYWORD_ONLY  # an option without a default may follow one with a default
+_KIND = inspect.Parameter.KEYWORD_ONLY  # so that required options may follow optional ones
 
 
 class WordChoice(StrEnum):
-    """A value of a field that takes one of several words."""
+    """Value of an option with a fixed set of words."""
 
 
 _one_of: Callable[[str, dict[str, str]], type[WordChoice]] = WordChoice  # type: ignore[assignment]  # the functional form
@@ -50,19 +50,19 @@ _one_of: Callable[[str, dict[str, str]], type[WordChoice]] = WordChoice  # type:
 
 @dataclass(frozen=True)
 class Only:
-    """The fields of a group that are options of a command, in this order; empty for all."""
+    """Selection and order of the fields of a group that become options; empty for all."""
 
     names: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
 
 def only(*names: str) -> Only:
-    """Declare that a command has these options of a group."""
+    """Select these options of a group for a command."""
     return Only(names)
 
 
 def without(*names: str) -> Only:
-    """Declare that a command has all options of a group but these."""
+    """Select all options of a group except these for a command."""
     return Only(without=names)
 
 
@@ -85,17 +85,17 @@ class _Group(NamedTuple):
         return cls(made, parts)
 
     def parameters(self) -> Iterator[inspect.Parameter]:
-        """Return the options of the group, and of those in it."""
+        """Yield the options of the group and of nested groups."""
         for part in self.parts.values():
             yield from part.parameters() if isinstance(part, _Group) else [part]
 
     def value(self, given: dict[str, Any]) -> Any:
-        """Return the group with the options that were given."""
+        """Return the group with the values of its options."""
         return self.made(**{name: _value(name, part, given) for name, part in self.parts.items()})
 
 
 def _part(name: str, hint: Any, default: Any) -> inspect.Parameter | _Group | None:
-    """Return a group or an option; None for a field that is neither."""
+    """Return a group or an option, or None if a field is neither."""
     kind, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     if isinstance(kind, type) and is_dataclass(kind):
         return _Group.of(kind, next((each for each in metadata if isinstance(each, Only)), Only()))
@@ -119,7 +119,7 @@ def _value(name: str, part: inspect.Parameter | _Group, given: dict[str, Any]) -
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with an option for each field of the groups that it takes.
+    """Return a command with one option per field of its groups.
 
     >>> @dataclass(frozen=True)
     ... class Depth:
@@ -149,29 +149,29 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-# ---- options that mean the same everywhere ----
+# ---- options with the same meaning in all commands ----
 
 _of_running = partial(typer.Option, rich_help_panel=helping.RUNNING)
 _of_output = partial(typer.Option, rich_help_panel=helping.OUTPUT)
 Threads = Annotated[
-    int | None, _of_running(min=1, help="Number of threads; all cores by default. Does not change results.")
+    int | None, _of_running(min=1, help="Number of threads. Default: all cores. Does not change results.")
 ]
 TrainingThreads = Annotated[
     int | None,
     _of_running(
         min=1,
-        help="Number of threads; all cores by default, or for large trees those that are free. Does not change "
-        "results, except for the last bits of networks and of LightGBM's own objectives.",
+        help="Number of threads. Default: all cores, or for large trees all idle cores. Does not change results, "
+        "except for rounding in networks and in LightGBM's own objectives.",
     ),
 ]
-Seed = Annotated[int, _of_running(min=0, help="Random seed; the same seed gives the same bits.")]
+Seed = Annotated[int, _of_running(min=0, help="Random seed; the same seed gives identical results.")]
 Quiet = Annotated[bool, _of_running("--quiet", "-q", help="Print no progress or notes on standard error.")]
 Json = Annotated[bool, _of_output("--json", help="Print one JSON object and nothing else on standard output.")]
 Metrics = Annotated[
     str, typer.Option("--metrics", "--metric", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")
 ]
 ConventionName = Annotated[
-    str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
+    str, typer.Option("--convention", "-c", help="Evaluation convention; `toprank conventions` lists them.")
 ]
 Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 SliceBy = Annotated[
@@ -182,27 +182,27 @@ SliceBy = Annotated[
         help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
     ),
 ]
-System = Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")]
+System = Annotated[str, typer.Option(help="System to train; `toprank systems` lists them.")]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
         "--cache-dir", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."
     ),
 ]
-Learned = Annotated[Path, typer.Argument(help="Labeled data to learn from.")]
-Model = Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")]
+Learned = Annotated[Path, typer.Argument(help="Labeled training data.")]
+Model = Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Fix a hyper-parameter. Repeatable."),
 ]
 
 Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
-OfUnjudged = Annotated[Unjudged | None, typer.Option(help="What labels of -1 or NaN mean. Default: refuse them.")]
+OfUnjudged = Annotated[Unjudged | None, typer.Option(help="Treatment of labels of -1 or NaN. Default: refuse.")]
 
 
 @dataclass(frozen=True)
 class Running:
-    """How a command runs."""
+    """Seed and threads of a command."""
 
     seed: Seed = 0
     threads: Threads = None
@@ -210,14 +210,14 @@ class Running:
 
 @dataclass(frozen=True)
 class Training(Running):
-    """How a command runs that trains."""
+    """Seed and threads of a command that trains models."""
 
     threads: TrainingThreads = None
 
 
 @dataclass(frozen=True)
 class Output:
-    """The form of a result on standard output, and the file of its report."""
+    """Output format on standard output, and the file of the report."""
 
     html: Annotated[Path | None, _of_output(help="Write a report that opens in any browser.")] = None
     json: Json = False
@@ -227,32 +227,32 @@ class Output:
     ] = False
 
     def check_form(self, *forms: str) -> None:
-        """Refuse two forms of output, such as --json and --latex."""
+        """Refuse two output formats, such as --json and --latex."""
         if self.json + self.markdown + self.latex > 1:
             *others, last = (f"--{name}" for name in forms)
             raise typer.BadParameter(f"choose one of {', '.join(others)} and {last}.")
 
     def show(self, result: Any) -> None:
-        """Print a result in the form that was asked for."""
+        """Print a result in the selected format."""
         if self.json:
             common.print_json(result.to_dict())
         else:
             typer.echo(result.to_markdown() if self.markdown else result.to_latex() if self.latex else str(result))
 
     def write(self, page: Callable[[Path], None]) -> None:
-        """Write the report by `page`, if there is a file for it."""
+        """Write the report with `page`, if --html was passed."""
         if self.html is not None:
             page(self.html)
-            common.say(f"{self.html}: the report")
+            common.say(f"{self.html}: report written")
 
 
 JsonOutput = Annotated[Output, only("json")]
 
 
 def complete(command: Callable[..., None], *, makes_remarks: bool = True) -> Callable[..., None]:
-    """Return a command with its options in the place of groups; it also takes --threads, --seed and --quiet.
+    """Return a command with expanded groups that also accepts --threads, --seed and --quiet.
 
-    Help shows --threads and --seed if the command names them, and --quiet if it has progress or notes to print.
+    Help shows --threads and --seed if the command declares them, and --quiet if it prints progress or notes.
     """
     command = expanded(command)
     own = inspect.signature(command).parameters
@@ -277,14 +277,14 @@ def complete(command: Callable[..., None], *, makes_remarks: bool = True) -> Cal
     return run
 
 
-# ---- values that are typed behind options ----
+# ---- values of options ----
 
 Number = TypeVar("Number", int, float)
 _KINDS = (bool, int, float, str, list, tuple, dict, type(None))
 
 
 def words_of(text: str) -> list[str]:
-    """Return words that are separated by commas.
+    """Split a text at commas.
 
     >>> words_of("ndcg@10, map,")
     ['ndcg@10', 'map']
@@ -293,7 +293,7 @@ def words_of(text: str) -> list[str]:
 
 
 def value_of(text: str) -> Any:
-    """A value as JSON where it is, else as Python writes it, else as text; several in a row are a list.
+    """Parse a value as JSON, as a Python literal, or as text; commas separate the values of a list.
 
     >>> [value_of(text) for text in ("0.5", "true", "[8, 4]", "(8, 4)", "8,4", "8,", ".5", "efron", "ndcg@10")]
     [0.5, True, [8, 4], [8, 4], [8, 4], [8], 0.5, 'efron', 'ndcg@10']
@@ -310,20 +310,20 @@ def value_of(text: str) -> Any:
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
-    """The hyper-parameters that were fixed by key=value; each once."""
+    """Return the hyper-parameters fixed by key=value; refuse duplicates."""
     settings: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key:
             raise typer.BadParameter(f"--set takes key=value, not '{pair}'.")
         if key in settings:
-            raise typer.BadParameter(f"--set names {key} twice.")
+            raise typer.BadParameter(f"--set is passed twice for {key}.")
         settings[key] = value_of(value)
     return settings
 
 
 def numbers_of(text: str, kind: Callable[[str], Number], wanted: str) -> list[Number]:
-    """Numbers that are separated by commas; `wanted` says what the option takes.
+    """Parse numbers separated by commas; `wanted` is the start of the error message.
 
     >>> numbers_of("1, 5,10", int, "--cutoffs takes whole numbers")
     [1, 5, 10]
@@ -335,7 +335,7 @@ def numbers_of(text: str, kind: Callable[[str], Number], wanted: str) -> list[Nu
 
 
 def refuse_set(name: str, why: str, instead: str | None = None) -> typer.BadParameter:
-    """The refusal to fix what the command itself decides."""
+    """Return the error for --set of a value that another option of the command sets."""
     return typer.BadParameter(f"{name} {why}: use --{instead or name}, not --set {name}=.")
 
 
@@ -354,7 +354,7 @@ def runs_by_name(runs: Mapping[Path, Run]) -> dict[str, Run]:
 
 
 def keywords_of(read: ReadOptions) -> dict[str, Any]:
-    """Return what was given, as `toprank.read` takes it.
+    """Return the passed options as keywords of `toprank.read`.
 
     >>> from toprank.cli.reading import ReadOptions
     >>> keywords_of(ReadOptions(label="clicks", qid="", features="bm25, age", metadata=["day,device", "shop"]))
@@ -367,16 +367,16 @@ def keywords_of(read: ReadOptions) -> dict[str, Any]:
             continue
         if field.name in ("features", "metadata", "document_text"):
             chosen[field.name] = _column_list(field.name, value)
-        else:  # '': there is no such column
+        else:  # '' means no column
             chosen[field.name] = value.value if isinstance(value, StrEnum) else value or False
     query, document = chosen.pop("query_text", None), chosen.pop("document_text", None)
     if (query is None) != (document is None) or query is False:
-        raise typer.BadParameter("--query-text and --document-text go together: what do their words have in common?")
+        raise typer.BadParameter("--query-text and --document-text must be passed together.")
     return chosen if query is None else {**chosen, "text": {"query": query, "document": document}}
 
 
 def _column_list(name: str, value: str | list[str]) -> list[str]:
     words = words_of(value if isinstance(value, str) else ",".join(value))
     if not words:
-        raise typer.BadParameter(f"--{name.replace('_', '-')} takes names of columns, separated by commas.")
+        raise typer.BadParameter(f"--{name.replace('_', '-')} takes column names, separated by commas.")
     return words

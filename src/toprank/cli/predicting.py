@@ -1,4 +1,4 @@
-"""`toprank predict`, `rank` and `inspect`: what a model file is good for."""
+"""`toprank predict`, `rank` and `inspect`: use of model files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def predict(
     data: Data,
     read: reading.OfDocuments,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write. Default: standard output.")
+        Path | None, typer.Option("--output", "-o", help="Output file. Default: standard output.")
     ] = None,
     threads: options.Threads = None,
 ) -> None:
-    """Score documents: one number per line, in the order of DATA. A table needs no column of query ids.
+    """Score documents: one number per line, in the order of DATA. A table needs no query column.
 
     For example:
 
@@ -40,7 +40,7 @@ def predict(
     common.check_writable(output, "model.scores")
     ranker, documents = common.load_both(model, data, {**options.keywords_of(read), "threads": threads}, queries=False)
     with common.progress(f"Scoring {data} …"):
-        scores = documents.in_source_order(ranker.predict(documents))  # a file of scores follows the file of data
+        scores = documents.in_source_order(ranker.predict(documents))  # scores in the row order of the file
     if output is not None:
         write_scores(scores, output)
         common.say(f"{output}: {len(scores):,} scores")
@@ -69,9 +69,7 @@ def rank(
     with common.progress(f"Scoring {data} …"):
         scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():
-        common.say(
-            "All documents have the same score: the order printed is that of the rows, not a ranking.", always=True
-        )
+        common.say("All documents have the same score, so the printed order is the order of the rows.", always=True)
     lists = _ranked(scores, documents, top)
     if json:
         common.print_json({str(qid): [name for name, _ in rows] for qid, rows in lists.items()})
@@ -87,7 +85,7 @@ def rank(
 
 
 def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> None:
-    """Refuse ids that would break the lines of the output, before the first line is printed."""
+    """Refuse ids with characters that separate fields, before printing."""
     from toprank.data.trec.files import check_words
     from toprank.errors import DataError
 
@@ -98,7 +96,7 @@ def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> 
         return
     for word in (*qids, *names):
         if any(mark in word for mark in "\t\r\n"):
-            raise DataError(f"The id {word!r} holds a tab or a line break, which separate the ids; print with --json.")
+            raise DataError(f"The id {word!r} contains a tab or a line break, which separate ids; use --json.")
 
 
 def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[Any, float]]]:
@@ -113,10 +111,10 @@ def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[An
 
 def inspect(
     model: Model,
-    everything: Annotated[bool, typer.Option("--all", help="Print everything, one line each, however long.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print all entries in full, one per line.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Describe a model file on one screen: what it is, how it was trained, which features it takes.
+    """Describe a model file on one screen: kind, training and features.
 
     For example:
 
@@ -134,21 +132,21 @@ def inspect(
     typer.echo("\n".join(lines))
 
 
-_ROWS, _COLUMNS, _WORD = 24, 100, 40  # of a screen, its last row left to the prompt; and of a value in a row of several
+_ROWS, _COLUMNS, _WORD = 24, 100, 40  # size of the screen, and maximum length of a value
 
 
 def _screen(metadata: dict[str, Any]) -> list[str]:
-    """Return the lines of one screen: what a person asks first."""
+    """Return the lines of the one-screen summary."""
     given = {
         name: part for name, part in metadata.items() if name in ("toprank_version", "kind", "features", "training")
     }
     head = [
         shorten(f"{key}: {value}", _COLUMNS, placeholder=" …")
         for key, value in _flat(given)
-        if value is not None and key != "training.features"  # the count of features is shown already
+        if value is not None and key != "training.features"  # shown as the number of features already
     ]
     state, parts = metadata.get("state", {}), metadata["members"]
-    tail = [f"parts: {len(parts)}, {sum(parts.values()):,} bytes", "--all shows everything, --json for programs."]
+    tail = [f"parts: {len(parts)}, {sum(parts.values()):,} bytes", "Use --all for everything, --json for programs."]
     fitted = _row("fitted", [*_flat(state.get("fitted", {})), *((k, v) for k, v in state.items() if k == "members")])
     room = _ROWS - 1 - len(head) - len(tail)
     body = [*_row("parameters", _flat(state.get("parameters", {})))[: max(1, room - len(fitted[:2]))], *fitted[:2]]
@@ -156,13 +154,13 @@ def _screen(metadata: dict[str, Any]) -> list[str]:
 
 
 def _row(name: str, values: list[tuple[str, Any]]) -> list[str]:
-    """Return several values as a paragraph."""
+    """Format several values as a paragraph."""
     words = [f"{key}={shorten(_brief(value), _WORD, placeholder=' …')}" for key, value in values if value is not None]
     return wrap(f"{name}: {', '.join(words)}", _COLUMNS, subsequent_indent="  ") if words else []
 
 
 def _brief(value: Any) -> str:
-    """Return a value as text; a long list as its length, and the rankers of a blend as their kinds."""
+    """Format a value; summarize long lists by their length and the members of a blend by their kinds."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return f"{len(value)} × " + ", ".join(dict.fromkeys(str(entry.get("kind", "…")) for entry in value))
     return f"{len(value)} values" if isinstance(value, list) and len(value) > 5 else str(value)

@@ -1,4 +1,4 @@
-"""`toprank check`, `convert` and `split`: data before anything is learned from them."""
+"""`toprank check`, `convert` and `split`: data preparation."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from toprank.cli import common, options, reading
 
 
 def check(
-    data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
+    data: Annotated[
+        list[Path], typer.Argument(help="Data to check; several files are treated as splits of one data set.")
+    ],
     read: Annotated[reading.ReadOptions, options.only(*reading.COLUMNS, "missing", "layout")],
     output: options.JsonOutput,
-    cutoffs: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Cut-offs that you evaluate at, separated by commas.")
-    ] = "10",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if anything is found.")] = False,
+    cutoffs: Annotated[str, typer.Option(metavar="N,N,...", help="Evaluation cutoffs, separated by commas.")] = "10",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if there are findings.")] = False,
     threads: options.Threads = None,
 ) -> None:
-    """Say what is wrong with data, and how to fix it.
+    """Find problems in data, and suggest remedies.
 
     For example:
 
@@ -56,7 +56,7 @@ _CONVERTED = (
 
 @dataclass(frozen=True)
 class Formats:
-    """The formats of both files, and what TREC files need beside them."""
+    """Formats of both files, and additional files for TREC formats."""
 
     source_format: Annotated[
         str | None, typer.Option("--from", metavar="FORMAT", help="Format of IN. Default: by content.")
@@ -65,25 +65,25 @@ class Formats:
         str | None, typer.Option("--to", metavar="FORMAT", help="Format of OUT. Default: by suffix.")
     ] = None
     scores: Annotated[
-        Path | None, typer.Option(help="With a TREC run as OUT: scores of the documents, one per line; or .npy.")
+        Path | None, typer.Option(help="If OUT is a TREC run: scores of the documents, one per line; or .npy.")
     ] = None
-    qrels: Annotated[Path | None, typer.Option(help="With a TREC run as IN: judgments that give its labels.")] = None
-    verify: Annotated[bool, typer.Option("--verify", help="Check the hashes of a stored copy on reading.")] = False
+    qrels: Annotated[Path | None, typer.Option(help="If IN is a TREC run: judgments with its labels.")] = None
+    verify: Annotated[bool, typer.Option("--verify", help="Verify the hashes of a stored copy.")] = False
 
 
 def convert(
     source: Annotated[
-        list[Path], typer.Argument(metavar="IN...", help="Files that make one data set, or folders of Parquet files.")
+        list[Path], typer.Argument(metavar="IN...", help="Files of one data set, or folders of Parquet files.")
     ],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write; the suffix tells the format.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Output file; its suffix selects the format.")],
     formats: Formats,
     read: Annotated[reading.ReadOptions, options.only(*_CONVERTED)],
     threads: options.Threads = None,
 ) -> None:
     """Convert between LETOR text, Parquet, Arrow, CSV, TREC files and the stored copy.
 
-    Into a stored copy (.toprank-data) everything but TREC files passes block by block, so that IN may be larger than
-    memory; with --regroup it is held in memory.
+    A stored copy (.toprank-data) is written block by block, so IN may be larger than memory, except for TREC files and
+    with --regroup.
 
     For example:
 
@@ -98,7 +98,7 @@ def convert(
     """
     wants_run = formats.target_format == "run" or (formats.target_format is None and ".run" in target.suffixes)
     if (formats.scores is not None) != wants_run:
-        raise typer.BadParameter("a TREC run as OUT (suffix .run, or --to run) needs --scores, and only that does.")
+        raise typer.BadParameter("--scores is required if OUT is a TREC run (suffix .run, or --to run), and only then.")
     keywords: dict[str, Any] = {**options.keywords_of(read), "format": formats.source_format, "threads": threads}
     keywords |= {"verify": formats.verify, "scores": formats.scores}
     keywords["to"] = "run" if wants_run else formats.target_format
@@ -106,22 +106,22 @@ def convert(
         keywords["qrels"] = formats.qrels
     from toprank.data.converting import convert as converted
 
-    with _interrupt_told(target), common.progress(f"Converting {source[0]} to {target} …"):
+    with _reporting_interrupt(target), common.progress(f"Converting {source[0]} to {target} …"):
         data = converted(source if len(source) > 1 else source[0], target, **keywords)
     common.say(f"{target}: {data}")
 
 
 @contextmanager
-def _interrupt_told(target: Path) -> Iterator[None]:
-    """After Ctrl-C, say whether the target was written; a file or folder is put in place in one step."""
+def _reporting_interrupt(target: Path) -> Iterator[None]:
+    """After Ctrl-C, report whether the target was written; files and folders are replaced atomically."""
     before = _identity(target)
     try:
         yield
     except KeyboardInterrupt:
         same = _identity(target) == before
-        state = f"Interrupted: {target} is as it was before." if same else f"Interrupted, but {target} is complete."
+        state = f"Interrupted: {target} is unchanged." if same else f"Interrupted, but {target} is complete."
         if target.exists() and not target.is_file() and not target.is_dir():  # a pipe or a device
-            state = f"Interrupted: {target} may have taken a part."
+            state = f"Interrupted: {target} may be incomplete."
         common.say(state, always=True)
         raise typer.Exit(130) from None
 
@@ -136,7 +136,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """How queries are split."""
+    """Division of the queries."""
 
     time_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="A column of dates or numbers: the test file is the latest.")
@@ -147,18 +147,18 @@ class SplitOptions:
     ] = "0.6,0.2,0.2"
     stable: Annotated[
         bool,
-        typer.Option("--stable", help="Keep each query in its part as the file grows; sizes are then approximate."),
+        typer.Option("--stable", help="Keep each query in its part when the file grows; sizes are then approximate."),
     ] = False
 
 
 def split(
-    data: Annotated[Path, typer.Argument(help="LETOR text, a table, a folder of Parquet files or a stored copy.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write into.")],
+    data: Annotated[Path, typer.Argument(help="LETOR text, a table, a folder of Parquet files, or a stored copy.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")],
     parts: SplitOptions,
     read: Annotated[reading.ReadOptions, options.only("qid", "layout", "regroup")],
     running: options.Running,
 ) -> None:
-    """Split the queries of a file into train, vali and test; rows of a table keep all their columns.
+    """Split the queries of a file into train, vali and test; tables keep all their columns.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""The options of commands that read data; `toprank.cli.common` reads by them."""
+"""Options of commands that read data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _role(keyword: str) -> Any:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read data: keywords of `toprank.read` as options. Not every format has all."""
+    """Keywords of `toprank.read` as options; each applies to some formats."""
 
     label: Annotated[str | None, _role("label")] = None
     qid: Annotated[str | None, _role("qid")] = None
@@ -36,9 +36,7 @@ class ReadOptions:
     query_weight: Annotated[str | None, _role("query_weight")] = None
     position: Annotated[str | None, _role("position")] = None
     teacher: Annotated[str | None, _role("teacher")] = None
-    features: Annotated[
-        str | None, _of_columns(metavar="A,B,...", help="Columns that are features, in this order.")
-    ] = None
+    features: Annotated[str | None, _of_columns(metavar="A,B,...", help="Feature columns, in this order.")] = None
     metadata: Annotated[
         list[str] | None,
         _of_columns(metavar="A,B,...", help="Columns to keep for slices and splits by time, but not use as features."),
@@ -48,22 +46,22 @@ class ReadOptions:
         list[str] | None,
         _of_columns(
             metavar="A,B,...",
-            help="Columns with the words of the documents; what they share with the query becomes features.",
+            help="Columns with the words of the documents; their matches with the query become features.",
         ),
     ] = None
-    missing: Annotated[Missing, _of_reading(help="What NULL and absent features in a text file mean.")] = Missing.nan
+    missing: Annotated[Missing, _of_reading(help="Value of NULL and absent features in a text file.")] = Missing.nan
     layout: Annotated[
         str | None,
-        _of_reading(help="How to store the features of a text file. Default: dense.", metavar="dense|sparse"),
+        _of_reading(help="Storage of the features of a text file. Default: dense.", metavar="dense|sparse"),
     ] = None
     regroup: Annotated[
         bool | None,
         _of_reading(help="Group scattered rows of a query, or refuse them. Default: group in tables, refuse in text."),
     ] = None
-    cache: Annotated[bool, _of_reading(help="Keep a binary copy next to a text file and open that next time.")] = False
+    cache: Annotated[bool, _of_reading(help="Store a binary copy next to a text file, and open it next time.")] = False
     verify: Annotated[
         bool,
-        _of_reading("--verify", help="With --cache or a stored copy: check the contents against their hashes."),
+        _of_reading("--verify", help="With --cache or a stored copy: verify the hashes of the contents."),
     ] = False
     dtype: Annotated[Precision | None, _of_reading(help="Precision of the features of text or a table.")] = None
     n_features: Annotated[
@@ -72,13 +70,13 @@ class ReadOptions:
 
 
 COLUMNS = ("label", "qid", "features", "document_id", "metadata", "query_text", "document_text")
-"""Which column is what: options of every command that reads data."""
+"""Column roles, options of every command that reads data."""
 DOCUMENTS = (*COLUMNS, "missing", "layout", "regroup")
 WEIGHTS = ("weight", "query_weight")
-"""Which columns weigh documents and queries; they are never inferred."""
+"""Columns with weights, which are never inferred from names."""
 OfDocuments = Annotated[ReadOptions, only(*DOCUMENTS)]
-"""How to read documents with their features."""
+"""Options for reading documents with their features."""
 OfLabeled = Annotated[ReadOptions, only(*DOCUMENTS, *WEIGHTS, "cache", "verify")]
-"""How to read documents to evaluate rankings of them."""
+"""Options for reading documents to evaluate."""
 OfLearned = Annotated[ReadOptions, only(*DOCUMENTS, *WEIGHTS, "teacher", "cache")]
-"""How to read documents to learn from."""
+"""Options for reading training data."""

@@ -55,5 +55,5 @@ def serve(
 
 def _reference(path: Path, models: Models) -> RankingData:
     read: dict[str, Any] = {"label": False} if common.file_format(path) in common.TABLES else {}
-    with common.keeping(quiet=True):  # standard error is read by programs
+    with common.quieted(quiet=True):  # standard error is read by programs
         return common.read_alike(path, read, like=models.get(None).ranker)

@@ -1,4 +1,4 @@
-"""`toprank train`, `tune` and `systems`: from data to a model file."""
+"""`toprank train` and `systems`: train a model and write it to a file."""
 
 from __future__ import annotations
 
@@ -22,44 +22,42 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
     from toprank.systems import System
 
-_BUDGET = 120.0
-TWICE = typer.BadParameter("--time-column holds out by time, but --valid is given; leave one of them out.")
+_DEFAULT_TIME_BUDGET = 120.0  # seconds
+VALID_AND_TIME = typer.BadParameter("--time-column has no effect with --valid; omit one of the two.")
 _UNSEARCHED = (
-    "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
-    "The metric is that of the training data."
+    "Without --valid, the system's defaults are used without search or early stopping. "
+    "The metric is computed on the training data."
 )
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """The system that is trained, and the data that it is chosen on."""
+    """The system to train, and the data to select it on."""
 
     system: Annotated[
         str | None,
         typer.Option(
-            help="Which system; `toprank systems` lists them. auto: try several and choose. "
-            "Default: a linear ranker and trees, blended; without --valid and with few queries, OWPC-constant."
+            help="System to train; `toprank systems` lists them. auto: select among several. "
+            "Default: a blend of a linear ranker and trees; without --valid and with few queries, OWPC-constant."
         ),
     ] = None
     valid: Annotated[
-        Path | None, typer.Option(help="Validation data, to choose by: from the system's grid, or with auto.")
+        Path | None, typer.Option(help="Validation data, to select hyper-parameters or, with auto, systems.")
     ] = None
-    time_budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None
+    time_budget: Annotated[float | None, typer.Option(help="Time limit of auto in seconds. Default: 120.")] = None
     max_trials: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Most candidates that auto may try; without --time-budget there is then no time limit."
-        ),
+        typer.Option(min=1, help="Maximum number of candidates of auto; removes the default time limit."),
     ] = None
-    blend: Annotated[bool, typer.Option(help="With auto: allow a blend of the best few.")] = True
+    blend: Annotated[bool, typer.Option(help="With auto: allow a blend of the best candidates.")] = True
     time_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With auto: a column of dates; the latest quarter is held out.")
+        str | None, typer.Option(metavar="COLUMN", help="With auto: column of dates; the latest quarter is held out.")
     ] = None
     setting: options.Settings = None
 
     @property
     def automatic(self) -> bool:
-        """True if several systems are tried."""
+        """True if several systems are candidates."""
         from toprank.model_selection import AUTO
 
         return self.system is not None and self.system.strip().lower() == AUTO
@@ -67,17 +65,17 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """How models are judged: by a metric under some rules."""
+    """Metric and convention of the evaluation."""
 
     metric: Annotated[
         str | None,
-        typer.Option(help="Metric to choose by with --valid, otherwise to print. Default: the system's own."),
+        typer.Option(help="Metric of the selection with --valid, or to print. Default: the system's metric."),
     ] = None
     convention: options.ConventionName = "standard"
     unjudged: options.OfUnjudged = None
     calibrate: Annotated[
         Path | None,
-        typer.Option(help="Held-out data to calibrate P(grade | x) on, for the DCG that `monitor` expects."),
+        typer.Option(help="Held-out data to calibrate P(grade | x), used by `monitor`."),
     ] = None
 
 
@@ -115,12 +113,12 @@ def train(
         to_calibrate = common.settle(alike, judged.unjudged)
     done = _trained(wanted, chosen, settings, (documents, held_out), judged, running)
     done.ranker.training_ |= {"system": done.system, "convention": judged.convention, "command": command_line()}
-    if not done.cut_off:  # after Ctrl-C there is no time for this
+    if not done.cut_off:  # skip the rest after Ctrl-C
         if to_calibrate is not None:
             done.ranker.calibrate(to_calibrate)
         done.ranker.training_["metrics"] = _training_metrics(done, documents, judged.convention)
     done.save(model)
-    done.tell(model, output.json)
+    done.report(model, output.json)
 
 
 def _trained(
@@ -131,21 +129,23 @@ def _trained(
     judged: JudgeOptions,
     running: options.Running,
 ) -> TrainedModel:
-    """Return the best of several systems, or the one that was asked for; the default depends on the data."""
+    """Train the selected system, select among several, or use the default for the data."""
     from toprank.model_selection.default import DEFAULT_SEARCH, default_systems
 
     rules = {"metric": judged.metric, "convention": judged.convention, "threads": running.threads}
     if wanted.automatic:
-        seconds = _BUDGET if wanted.time_budget is None and wanted.max_trials is None else wanted.time_budget
+        seconds = (
+            _DEFAULT_TIME_BUDGET if wanted.time_budget is None and wanted.max_trials is None else wanted.time_budget
+        )
         limits = {
             "time_budget": seconds,
             "max_trials": wanted.max_trials,
             "blend": wanted.blend,
             "time_column": wanted.time_column,
         }
-        return _choose(*data, rules, {**limits, "seed": running.seed})
+        return _select(*data, rules, {**limits, "seed": running.seed})
     if chosen is None and len(default := default_systems(*data)) > 1:
-        return _choose(*data, rules, {**DEFAULT_SEARCH, "seed": running.seed})
+        return _select(*data, rules, {**DEFAULT_SEARCH, "seed": running.seed})
     return _train(chosen or _system(default[0], settings, running.seed), *data, rules, settings)
 
 
@@ -159,16 +159,16 @@ def read_to_learn(
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A fitted ranker, and how the command reports on it.
+    """A fitted ranker and its report.
 
     Attributes:
         ranker: the fitted ranker.
-        system: the system that was asked for; "auto" if the command chose one.
-        name: the system that was trained.
-        metric: the metric that the ranker was chosen by, or else is judged by.
-        facts: returns what JSON says beside the model and its training.
-        text: returns what a person reads, once the training metrics are known.
-        interrupted: whether Ctrl-C ended the search, so that the ranker is the best until then.
+        system: the requested system; "auto" if the command selected one.
+        name: the trained system.
+        metric: metric of the selection or of the evaluation.
+        facts: function that returns further keys of the JSON output.
+        text: function that returns the printed report; called after the training metrics are computed.
+        interrupted: whether Ctrl-C ended the search.
     """
 
     ranker: Ranker
@@ -179,19 +179,19 @@ class TrainedModel:
     text: Callable[[], str]
     interrupted: bool = False
 
-    @cached_property  # a signal that comes once the model is complete changes nothing
+    @cached_property  # ignore signals after the model is complete
     def cut_off(self) -> bool:
         """True if a signal ended the search or the training before its end."""
         return self.interrupted or bool(main.requested()) or self.ranker.was_interrupted
 
     def save(self, model: Path) -> None:
-        """Write the model."""
+        """Write the model file."""
         if self.cut_off:
             self.ranker.training_["interrupted"] = True
         self.ranker.save(model)
 
-    def tell(self, model: Path, json: bool) -> None:
-        """Print what was trained; exit with the status of the signal that cut it off, so that a script stops there."""
+    def report(self, model: Path, json: bool) -> None:
+        """Print the report; after an interrupt, exit with the status of the signal."""
         if json:
             from toprank.data.hashes import QUERIES, ROWS
 
@@ -203,15 +203,15 @@ class TrainedModel:
             common.say(f"{model}: {self.name}, {self.ranker.n_features_in_} features")
         if self.cut_off:
             common.say(
-                f"toprank: Interrupted: {model} is the best so far, not the end of the training. "
-                "Use it, or give the command again to train to the end.",
+                f"toprank: Interrupted: {model} is the best so far, but the training is incomplete. "
+                "Use it, or run the command again.",
                 always=True,
             )
             raise typer.Exit(main.status())
 
 
 def check_judge(metric: str | None, convention: str) -> None:
-    """Refuse a misspelled name before anything is read."""
+    """Refuse an unknown metric or convention before reading data."""
     from toprank.metrics import Convention, parse
 
     if metric is not None:
@@ -220,7 +220,7 @@ def check_judge(metric: str | None, convention: str) -> None:
 
 
 def _checked(wanted: TrainOptions, judged: JudgeOptions, settings: dict[str, Any], seed: int) -> System | None:
-    """Return the system that was asked for; refuse options that do not go together, before anything is read."""
+    """Return the requested system; refuse conflicting options before reading data."""
     check_judge(judged.metric, judged.convention)
     of_auto = (
         wanted.time_budget is not None
@@ -229,41 +229,41 @@ def _checked(wanted: TrainOptions, judged: JudgeOptions, settings: dict[str, Any
         or wanted.time_column is not None
     )
     if of_auto and not wanted.automatic:
-        raise typer.BadParameter("--time-budget, --max-trials, --no-blend and --time-column belong to --system auto.")
+        raise typer.BadParameter("--time-budget, --max-trials, --no-blend and --time-column need --system auto.")
     if wanted.time_column is not None and wanted.valid is not None:
-        raise TWICE
+        raise VALID_AND_TIME
     if wanted.time_budget is not None and not wanted.time_budget > 0:
-        raise typer.BadParameter(f"--time-budget takes a number of seconds above 0, not {wanted.time_budget:g}.")
+        raise typer.BadParameter(f"--time-budget must be a number of seconds above 0, not {wanted.time_budget:g}.")
     _check_settings(settings, wanted.valid is not None)
     if settings and (wanted.automatic or wanted.system is None):
-        raise typer.BadParameter("--set fixes a hyper-parameter of one system; name that with --system.")
+        raise typer.BadParameter("--set fixes a hyper-parameter of one system; name it with --system.")
     return None if wanted.automatic or wanted.system is None else _system(wanted.system, settings, seed)
 
 
 def _check_grades(system: System | None, settings: dict[str, Any]) -> None:
-    """Refuse to calibrate what gives no probabilities of grades, before anything is read."""
+    """Refuse to calibrate a ranker without grade probabilities, before reading data."""
     from toprank.rankers.probabilities import GradeProbabilities, has_grades
 
     ranker = None if system is None else system.make(**settings)
     if not isinstance(ranker, GradeProbabilities) or not has_grades(ranker):
-        name = "what is chosen of several" if system is None else system.name
+        name = "a selection among several systems" if system is None else system.name
         raise typer.BadParameter(
-            f"--calibrate sets P(grade | x) right, and {name} gives scores alone; PlugIn and McRank give both."
+            f"--calibrate needs probabilities of grades, but {name} has only scores; use PlugIn or McRank."
         )
 
 
 def _check_settings(settings: dict[str, Any], chooses: bool) -> None:
-    """Refuse to fix what the command decides; without validation data a ranker may have a metric of its own."""
+    """Refuse --set of values that other options set."""
     for name in ("threads", "seed"):
         if name in settings:
-            raise refuse_set(name, "belongs to the command")
+            raise refuse_set(name, "is an option of the command")
     for name in ("metric", "convention") if chooses else ():
         if name in settings:
-            raise refuse_set(name, "is what to choose by on the validation data")
+            raise refuse_set(name, "defines the selection on the validation data")
 
 
 def _system(name: str, settings: dict[str, Any], seed: int) -> System:
-    """The system, its settings checked; the seed is added to them where the ranker or its loss draws by one."""
+    """Return the system with checked settings; add the seed if the ranker or its loss has one."""
     from toprank import losses, systems
 
     system = systems.get(name)
@@ -271,14 +271,14 @@ def _system(name: str, settings: dict[str, Any], seed: int) -> System:
     of_loss = set() if system.loss is None else {field.name for field in fields(type(losses.make(system.loss)))}
     for own in of_loss - of_ranker:
         if own in settings and f"loss.{own}" in settings:
-            raise typer.BadParameter(f"--set names {own} twice: {own} and loss.{own} are the same.")
+            raise typer.BadParameter(f"--set is passed twice for {own}: {own} and loss.{own} are the same.")
     if "seed" in of_ranker or ("seed" in of_loss and "loss.seed" not in settings):
         settings["seed"] = seed
     return system
 
 
-def _choose(data: RankingData, valid: RankingData | None, by: dict[str, Any], more: dict[str, Any]) -> TrainedModel:
-    """The best of several systems, or a blend of them."""
+def _select(data: RankingData, valid: RankingData | None, by: dict[str, Any], more: dict[str, Any]) -> TrainedModel:
+    """Select among several systems, or blend them."""
     from toprank.model_selection import AUTO
     from toprank.model_selection.automatic import auto
 
@@ -297,7 +297,7 @@ def _train(
     by: dict[str, Any],
     settings: dict[str, Any],
 ) -> TrainedModel:
-    """One system, its hyper-parameters chosen where there are validation data."""
+    """Train one system, with a grid search if there are validation data."""
     from toprank.model_selection.grid import grid_search
 
     choice = None
@@ -306,8 +306,7 @@ def _train(
     asked = {"verbose": True, **settings} if tells else settings
     if watched and valid is not None:
         n = prod(len(values) for name, values in system.grid.items() if name not in settings)
-        candidates = "1 candidate tells" if n == 1 else f"each of {n} candidates tells"
-        common.say(f"Training {system.name}: {candidates} its rounds.")
+        common.say(f"Training {system.name}: {count_of(n, 'candidate')}, with the progress of each.")
     with common.announced(None) if watched else common.progress(f"Training {system.name} …"):
         if valid is None:
             ranker = system.make(**{"threads": by["threads"], **asked}).fit(data)
@@ -316,7 +315,7 @@ def _train(
             ranker = choice.ranker
     if choice is None:
         common.say(_UNSEARCHED)
-    if tells:  # who loads the model may not want to be told
+    if tells:  # do not store verbose=True in the model
         ranker.set_params(verbose=settings.get("verbose", False))
     solution = getattr(ranker, "solution_", None)
     solver = None if solution is None else solution.message
@@ -331,7 +330,7 @@ def _facts(choice: SelectionResult | None, solver: str | None) -> dict[str, Any]
 
 
 def _training_metrics(done: TrainedModel, data: RankingData, convention: str) -> dict[str, float]:
-    """The metric of the training data; none where it is undefined, or where a teacher's scores stood for labels."""
+    """Return the metric on the training data; empty if it is undefined, for example without labels."""
     from toprank.evaluation import BoundMetric
     from toprank.metrics import Convention
 
@@ -346,7 +345,7 @@ def _summary(ranker: Ranker, choice: SelectionResult | None, solver: str | None)
     lines = []
     if choice is not None:
         tries = count_of(len(choice.trials), "candidate")
-        lines = [f"{tries} on the validation data; the best is kept.", *choice.sentences]
+        lines = [f"{tries} evaluated on the validation data; the best is selected.", *choice.sentences]
     for part, kind in (("metrics", "training"), ("valid", "validation")):
         values = ranker.training_.get(part, {}).items()
         lines += [f"{name} on {kind} data: {value:.4f}" for name, value in values if isinstance(value, float)]
@@ -354,7 +353,7 @@ def _summary(ranker: Ranker, choice: SelectionResult | None, solver: str | None)
 
 
 def systems(json: options.Json = False) -> None:
-    """List the systems that can be trained by name.
+    """List the systems that `train` and `tune` know by name.
 
     For example:
 
@@ -380,7 +379,7 @@ def systems(json: options.Json = False) -> None:
         )
         return
     width = max(len(name) for name in SYSTEMS)
-    typer.echo(f"{AUTO:<{width}}  for those who do not want to choose: tries several, blends the best")
+    typer.echo(f"{AUTO:<{width}}  evaluates several systems and blends the best")
     typer.echo(f"{'':<{width}}  see toprank train --help")
     for name, system in SYSTEMS.items():
         typer.echo(f"{name:<{width}}  {system.idea}")

@@ -1,4 +1,4 @@
-"""`toprank tune`: search hyper-parameters, and write the best model to a file."""
+"""`toprank tune`: search hyper-parameters and write the best model to a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from toprank.cli import common, options, reading
 from toprank.cli.options import refuse_set, settings_of, value_of
-from toprank.cli.training import TWICE, TrainedModel, check_judge, read_to_learn
+from toprank.cli.training import VALID_AND_TIME, TrainedModel, check_judge, read_to_learn
 from toprank.data.command_line import command_line
 from toprank.errors import require_extra
 
@@ -22,40 +22,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The system, its search space, and the data and metric that trials are judged by."""
+    """The system, its search space, and the data and metric of the evaluation."""
 
     system: Annotated[
-        str | None, typer.Option(help="Which system; `toprank systems` lists them. Default: YetiRank.")
+        str | None, typer.Option(help="System to tune; `toprank systems` lists them. Default: YetiRank.")
     ] = None
     valid: Annotated[
-        Path | None, typer.Option(help="Data to judge trials on. Default: hold out a fifth of the queries of DATA.")
+        Path | None, typer.Option(help="Validation data. Default: hold out a fifth of the queries of DATA.")
     ] = None
     folds: Annotated[
-        int | None, typer.Option(min=2, help="Judge by cross-validation with this many folds of queries instead.")
+        int | None, typer.Option(min=2, help="Number of folds for cross-validation over queries instead.")
     ] = None
     time_column: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of dates: the latest fifth is held out, or --folds follow time."),
     ] = None
-    n_trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of a resumed study.")] = 50
-    time_budget: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None
+    n_trials: Annotated[
+        int, typer.Option(min=1, help="Total number of trials, including earlier ones of a resumed study.")
+    ] = 50
+    time_budget: Annotated[float | None, typer.Option(help="Time limit of the search in seconds. Default: none.")] = (
+        None
+    )
     space: Annotated[
         list[str] | None,
-        typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. May be given several times."),
+        typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. Repeatable."),
     ] = None
     setting: options.Settings = None
-    metric: Annotated[str | None, typer.Option(help="Metric to judge by. Default: the system's own.")] = None
+    metric: Annotated[str | None, typer.Option(help="Metric to optimize. Default: the system's metric.")] = None
     convention: options.ConventionName = "standard"
     unjudged: options.OfUnjudged = None
 
 
 @dataclass(frozen=True)
 class StudyFiles:
-    """The files that keep and show the study."""
+    """Storage and plot of the study."""
 
-    storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None
-    study_name: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None
-    plot: Annotated[Path | None, typer.Option(help="Draw importance and history: .svg, .png or .pdf.")] = None
+    storage: Annotated[
+        Path | None, typer.Option(help="SQLite file that stores the study, so that it can be resumed.")
+    ] = None
+    study_name: Annotated[str | None, typer.Option(help="Name of the study in that file.")] = None
+    plot: Annotated[Path | None, typer.Option(help="Plot importance and history: .svg, .png or .pdf.")] = None
 
 
 def tune(
@@ -67,7 +73,7 @@ def tune(
     read: reading.OfLearned,
     running: options.Training,
 ) -> None:
-    """Search hyper-parameters, fit the best, and write it to a file.
+    """Search hyper-parameters, fit the best system, and write the model to a file.
 
     For example:
 
@@ -114,11 +120,11 @@ def tune(
     done.save(model)
     if study.plot is not None:
         tuned.plot(study.plot)
-    done.tell(model, output.json)
+    done.report(model, output.json)
 
 
 def _checked(search: SearchOptions) -> tuple[System, dict[str, Any], dict[str, Any]]:
-    """Return the system, the settings that are fixed, and the search space; refuse them before anything is read."""
+    """Return the system, the fixed settings and the search space; refuse invalid ones before reading data."""
     from toprank import systems
     from toprank.model_selection import AUTO
     from toprank.model_selection.space import read_space
@@ -126,14 +132,14 @@ def _checked(search: SearchOptions) -> tuple[System, dict[str, Any], dict[str, A
 
     name = search.system or systems.RECOMMENDED
     if name.strip().lower() == AUTO:
-        raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
+        raise typer.BadParameter("auto selects among systems and needs toprank train; tune searches one system.")
     if search.time_column is not None and search.valid is not None:
-        raise TWICE
+        raise VALID_AND_TIME
     require_extra("optuna", "tune", "toprank tune")
     chosen, fixed, space = systems.get(name), settings_of(search.setting), _space(search.space or [])
     for setting in fixed:
         if setting in signature(tuned_by).parameters:
-            raise refuse_set(setting, "belongs to the search")
+            raise refuse_set(setting, "is an option of the search")
     read_space(chosen, space or None, chosen.plain_options(fixed))
     check_judge(search.metric, search.convention)
     return chosen, fixed, space
@@ -148,7 +154,7 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def _space(pairs: list[str]) -> dict[str, Any]:
-    """What to search: ``low:high`` and ``low:high:log`` as ranges, ``a,b,c`` or a JSON list as choices.
+    """Parse a search space: ``low:high`` and ``low:high:log`` are ranges, ``a,b,c`` or a JSON list are choices.
 
     >>> _space(["num_leaves=8:128:log", "l2=0.1,1", "hidden=[[64],[32,32]]"])
     {'num_leaves': (8, 128, 'log'), 'l2': [0.1, 1], 'hidden': [[64], [32, 32]]}
@@ -161,7 +167,7 @@ def _space(pairs: list[str]) -> dict[str, Any]:
         if not equals or not name or not text:
             raise typer.BadParameter(f"--space takes name=low:high, name=low:high:log or name=a,b,c, not '{pair}'.")
         if name in space:
-            raise typer.BadParameter(f"--space names {name} twice.")
+            raise typer.BadParameter(f"--space is passed twice for {name}.")
         listed = value_of(text)
         if text.startswith("(") and not (isinstance(listed, list) and listed and isinstance(listed[0], tuple)):
             raise typer.BadParameter(f"--space {pair}: a range is {name}=low:high, a choice {name}=a,b,c.")
