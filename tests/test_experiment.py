@@ -896,7 +896,7 @@ def test_without_a_folder_nothing_is_left_behind(tmp_path, monkeypatch):
 def test_a_convention_that_does_not_apply_is_told():
     results = experiment(conventions=("standard", "trec_eval")).run()
     [note] = results.inapplicable
-    assert note.startswith("trec_eval does not apply to data: This convention orders tied documents by their ids")
+    assert note.startswith("trec_eval does not apply to data: This convention orders tied documents by id")
     assert note in str(results)
     assert results.fold_means("map", "trec_eval") == {}
     assert len(results.fold_means("map", "standard")) == 2
@@ -967,7 +967,7 @@ def test_time_left(capsys):
     progress.finished("fast", "fast on data Fold1", 1.0, failed=False)
     progress.finished("slow", "slow on data Fold1", 9.0, failed=True)
     assert progress.time_left() == (2 * 1.0 + 3 * 9.0 + 1 * 5.0) / 2
-    line = "3 of 9 cells, 1 from the folder, 1 failed, about 17 s left, slow on data Fold1"
+    line = "3 of 9 cells, 1 cached, 1 failed, about 17 s left, slow on data Fold1"
     assert progress.line() == line
     progress.finished("slow", "slow on data Fold2", 3.0, failed=False)  # the first one was a worker's start, too
     assert progress.time_left() == (2 * 1.0 + 2 * 3.0 + 1 * 2.0) / 2
@@ -1031,7 +1031,7 @@ def test_datasets_of_every_kind(tmp_path):
         ((DATA, ["RankSVM"]), {"conventions": ()}, DataError, "conventions is empty"),
         ((DATA, ["RankSVM"]), {"conventions": ("standard", OWN)}, DataError, "name of a built-in convention"),
         ((DATA, {"a": ("RankSVM", {"l2": "abc"})}), {}, DataError, "l2 is 'abc', but must be a number"),
-        ((DATA, {"a": ("LambdaMART", {"n_trees": "abc"})}), {}, DataError, "wrong kind"),
+        ((DATA, {"a": ("LambdaMART", {"n_trees": "abc"})}), {}, DataError, "wrong type"),
         ((DATA, ["RankSVM"]), {"seeds": ()}, DataError, "seeds"),
         ((DATA, ["RankSVM"]), {"seeds": (1, 1)}, DataError, "duplicates"),
         ((DATA, ["RankSVM"]), {"seeds": (-1,)}, DataError, "non-negative integers"),
