@@ -92,7 +92,7 @@ def test_the_page_holds_naive_against_debiased_against_full_information(files):
     gain = expected.gains["affine"]
     assert f"affine: {gain.value:.4f}, {gain.low:.4f} to {gain.high:.4f}" in page
     assert expected._verdict().replace("'", "&#x27;") in page or expected._verdict().replace("'", "&#39;") in page
-    assert "What joins positions" in page
+    assert "Connections between positions" in page
     assert "The correction is valid if the probability of a click" in page
     for words in (done.stdout, page):
         assert f"{expected.metrics['full information'].value:.4f}" in words

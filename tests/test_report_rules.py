@@ -32,38 +32,38 @@ TURNED = {
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"significant": True}, "new wins by 0.2500 ndcg over old, more than chance explains."),
+        ({"significant": True}, "new wins by 0.2500 ndcg over old, a significant difference."),
         (
             {"significant": True, "baseline": "old"},
-            "new wins by 0.2500 ndcg over old, the baseline, more than chance explains.",
+            "new wins by 0.2500 ndcg over old, the baseline, a significant difference.",
         ),
         (
             {"significant": True, "baseline": "old", "against_leader": True},
-            "new wins by 0.2500 ndcg over old, more than chance explains.",
+            "new wins by 0.2500 ndcg over old, a significant difference.",
         ),
         (
             {"significant": True, "equivalent": True},
-            "new wins by 0.2500 ndcg over old, more than chance explains, though less than the 0.01 that matters.",
+            "new wins by 0.2500 ndcg over old, a significant difference, but within the equivalence margin of 0.01.",
         ),
         (
             {"significant": True, "baseline": "old"} | TURNED,
-            "old, the baseline, wins by 0.2500 ndcg over new, more than chance explains.",
+            "old, the baseline, wins by 0.2500 ndcg over new, a significant difference.",
         ),
-        ({"significant": True} | TURNED, "old wins by 0.2500 ndcg over new, more than chance explains."),
+        ({"significant": True} | TURNED, "old wins by 0.2500 ndcg over new, a significant difference."),
         (  # the best mean of all loses on the queries that count for both
             {"significant": True} | TURNED | {"means": (0.75, 0.5)},
-            "old wins by 0.2500 ndcg over new, more than chance explains.",
+            "old wins by 0.2500 ndcg over new, a significant difference.",
         ),
         (
             {"equivalent": True, "interval": interval(-0.125, 0.625)},
-            "new and old are as good as equal: 0.2500 ndcg lies between them.",
+            "new and old are equivalent: they differ by 0.2500 ndcg.",
         ),
         # Never "equal" beside an interval without 0, on whichever side it lies.
-        ({"equivalent": True}, "new leads old by 0.2500 ndcg, less than the 0.01 that matters."),
-        ({"equivalent": True} | TURNED, "old leads new by 0.2500 ndcg, less than the 0.01 that matters."),
-        ({}, "new leads old by 0.2500 ndcg, which may be chance."),
-        ({"baseline": "old"} | TURNED, "old leads new by 0.2500 ndcg, which may be chance."),
-        ({"difference": 0.0, "mean_a": 0.5, "mean_b": 0.5}, "new and old are level in ndcg."),
+        ({"equivalent": True}, "new leads old by 0.2500 ndcg, within the equivalence margin of 0.01."),
+        ({"equivalent": True} | TURNED, "old leads new by 0.2500 ndcg, within the equivalence margin of 0.01."),
+        ({}, "new leads old by 0.2500 ndcg, which is not significant."),
+        ({"baseline": "old"} | TURNED, "old leads new by 0.2500 ndcg, which is not significant."),
+        ({"difference": 0.0, "mean_a": 0.5, "mean_b": 0.5}, "new and old have equal ndcg."),
     ],
 )
 def test_who_wins_in_one_sentence(given, sentence):
@@ -73,13 +73,13 @@ def test_who_wins_in_one_sentence(given, sentence):
 @pytest.mark.parametrize(
     ("given", "kind", "verdict"),
     [
-        ({}, "noise", "Could be noise: p = 0.02"),
-        ({"significant": True}, "shown", "Not noise: p = 0.02"),
+        ({}, "noise", "Not significant: p = 0.02"),
+        ({"significant": True}, "shown", "Significant: p = 0.02"),
         ({"equivalent": True}, "equivalent", "Equivalent within ±0.01: p = 0.75"),
         (
             {"equivalent": True, "significant": True},
             "shown",
-            "Not noise: p = 0.02; yet equivalent within ±0.01: p = 0.75",
+            "Significant: p = 0.02, but equivalent within ±0.01: p = 0.75",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_what_supports_it():
     wide, ends = {"interval": interval(-0.125, 0.625)}, start + "[−0.1250, 0.6250]."
     assert of(**wide).support == ends
     assert of(**wide, queries_needed=40).support == ends
-    more = " About 41 queries would be needed to see a difference of this size."
+    more = " About 41 queries would be needed to detect a difference of this size."
     assert of(**wide, queries_needed=41).support == ends + more
     assert of(**wide, queries_needed=None).support == ends
     assert of(**wide, queries_needed=41, equivalent=True).support == ends
@@ -109,13 +109,13 @@ def test_what_supports_it():
 
 
 def test_why_interval_and_verdict_disagree_is_told():
-    alone = "The interval leaves out 0 because it is for this difference alone; p allows for 1 test."
-    way = "although the test says otherwise: they are computed in different ways, and this difference is a close call."
+    alone = "The interval excludes 0, but it is not adjusted for multiple testing; p is adjusted for 1 test."
+    way = "in contrast to the test. They use different methods, and this is a borderline case."
     assert of(p=0.05, p_adjusted=0.1).support.endswith(alone)
     assert of(p=0.05, p_adjusted=0.1, equivalent=True, **TURNED).support.endswith(alone)
-    assert of(p=0.0501, p_adjusted=0.1).support.endswith(f"The interval leaves out 0 {way}")
+    assert of(p=0.0501, p_adjusted=0.1).support.endswith(f"The interval excludes 0 {way}")
     for ends in (interval(0.0, 0.5), interval(-0.5, 0.0), interval(-0.25, 0.5)):
-        assert of(interval=ends, significant=True).support.endswith(f"The interval contains 0 {way}")
+        assert of(interval=ends, significant=True).support.endswith(f"The interval includes 0 {way}")
         assert "The interval" not in of(interval=ends).support
 
 

@@ -1,4 +1,4 @@
-"""`toprank search`: index a collection, train and evaluate the order of what it finds, and ask it."""
+"""`toprank search`: index a collection, train and evaluate reranking models, and run queries."""
 
 from __future__ import annotations
 
@@ -14,51 +14,53 @@ from toprank.cli.vectors import QueryVectors, vectors_of_documents, vectors_of_q
 from toprank.errors import count_of
 from toprank.serving.settings import Settings
 
-Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `toprank search index` made.")]
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="Index folder created by `toprank search index`.")]
 Queries = Annotated[
     Path | None,
     typer.Option(
-        help="Queries: JSON lines, SMART, TREC topics, or lines of id, tab, words. Default: the collection's own."
+        help="Query file: JSON lines, SMART, TREC topics, or lines of id, tab and text. Default: queries of the "
+        "collection."
     ),
 ]
 Qrels = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Judgments: TREC, BEIR or Cranfield; or the name of a part of the collection's own, such as test.",
+        help="Judgments: a TREC, BEIR or Cranfield file, or a split of the collection, such as test.",
     ),
 ]
 Candidates = Annotated[
-    int | None, typer.Option("--n-candidates", min=1, help="Candidates per query. Default: as the index was made.")
+    int | None,
+    typer.Option("--n-candidates", min=1, help="Candidates per query. Default: the number set for the index."),
 ]
-_OF_MODELS = ("shadow", "interleave", "split", "log_features", "max_documents")
-"""Settings of a service that do nothing here, where requests bring no documents to be ranked by a model."""
+_MODEL_SETTINGS = ("shadow", "interleave", "split", "log_features", "max_documents")
+"""Service settings without effect on search, since requests contain no documents to score."""
 
 
 @dataclass(frozen=True)
-class Indexing:
-    """What is indexed, and how candidates are found."""
+class IndexOptions:
+    """Options of the index and its first stage."""
 
     fields: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Fields to index. Default: all text fields.")
     ] = None
     weights: Annotated[
-        str | None, typer.Option(metavar="FIELD=N,...", help="How much a word counts in these fields; 1 in all others.")
+        str | None, typer.Option(metavar="FIELD=N,...", help="BM25 weights of fields. Default: 1 for every field.")
     ] = None
     first_stage: Annotated[
-        str, typer.Option(help="The engine that finds candidates: sqlite, or tantivy (needs toprank[search]).")
+        str, typer.Option(help="First-stage engine: sqlite, or tantivy (needs toprank[search]).")
     ] = "sqlite"
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="Use a run of another engine as the first stage instead. May be given several times."),
+        typer.Option(help="Use a run of another engine as first stage instead. May be repeated."),
     ] = None
-    n_candidates: Annotated[int, typer.Option(min=1, help="Candidates per query, which the learned order ranks.")] = 200
+    n_candidates: Annotated[int, typer.Option(min=1, help="First-stage candidates per query.")] = 200
     vectors: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE",
-            help="Vectors of the documents, from any model: .npy with one row per document, in order, or .npz with ids "
-            "and vectors. NAME is the file's name by default. May be given several times.",
+            help="Document vectors of any embedding model: .npy with one row per document in order, or .npz with ids "
+            "and vectors. Default NAME: the file name. May be repeated.",
         ),
     ] = None
     language: Annotated[
@@ -71,22 +73,20 @@ def index(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder of text, Markdown or HTML; JSON lines; a collection in the layout of BEIR, SMART or TREC; "
-            "or python-docs: the documentation of this Python. Default: python-docs.",
+            help="A folder of text, Markdown or HTML files; JSON lines; a collection in BEIR, SMART or TREC layout; or "
+            "python-docs, the documentation of the running Python. Default: python-docs.",
             show_default=False,
         ),
     ] = "python-docs",
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="INDEX", help="The folder to write; an index that is there is replaced."
-        ),
+        typer.Option("--output", "-o", metavar="INDEX", help="Index folder to write; an existing index is replaced."),
     ] = Path("search-index"),
     *,
-    indexing: Indexing,
+    indexing: IndexOptions,
     seed: options.Seed = 0,
 ) -> None:
-    """Index a collection of documents: one folder that can be searched, trained and evaluated.
+    """Build a search index from a collection of documents.
 
     For example:
 
@@ -107,7 +107,7 @@ def index(
         common.refuse_twice(indexing.run)
         runs = options.runs_by_name({path: read_run(path) for path in indexing.run})
     trained = (output / MODEL).exists()
-    with common.progress(f"Indexing {source} …"):
+    with common.progress(f"IndexOptions {source} …"):
         made = make(
             source,
             output,
@@ -125,85 +125,83 @@ def index(
     for note in made.notes:
         common.say(note)
     if trained:
-        common.say("The model of the index that was there is gone with it, since it knew other documents. Train again.")
+        common.say("The replaced index had a model, which was removed with it. Train the new index.")
     if made.topics is not None and made.judgments:
-        common.say(f"It brings {len(made.topics):,} queries and their judgments: toprank search train {output}")
+        common.say(f"The collection has {len(made.topics):,} judged queries. Next: toprank search train {output}")
 
 
 def _weight_of(part: str) -> tuple[str, float]:
-    """Split FIELD=N."""
+    """Parse FIELD=N."""
     name, _, number = part.partition("=")
     try:
         return name.strip(), float(number)
     except ValueError:
-        raise typer.BadParameter(f"--weights takes FIELD=N, not '{part}'.") from None
+        raise typer.BadParameter(f"--weights must be FIELD=N, not '{part}'.") from None
 
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Queries and their judgments."""
+    """Options for queries and judgments."""
 
     queries: Queries = None
     qrels: Qrels = None
 
 
 @dataclass(frozen=True)
-class Learned:
-    """The system that learns, and the clicks that may take the place of judgments."""
+class TrainingOptions:
+    """Options of the training."""
 
     clicks: Annotated[
         Path | None,
-        typer.Option(help="Learn from a log of clicks instead, whose queries are words, or ids of --queries."),
+        typer.Option(help="Train on a click log instead of judgments. Its queries are texts, or ids of --queries."),
     ] = None
     values: Annotated[
         str | None,
         typer.Option(
-            help="What each kind of event of --clicks counts, such as click=1,like=3,dislike=-1. Default: clicks alone."
+            help="Values of event types in --clicks, such as click=1,like=3,dislike=-1. Default: clicks only."
         ),
     ] = None
     system: Annotated[
         str,
         typer.Option(
-            help="What to train: blend (a linear ranker and small trees; ListNet with --clicks), or any of `toprank "
+            help="System to train: blend (linear ranker and small trees; ListNet with --clicks), or any of `toprank "
             "systems`."
         ),
     ] = "blend"
     metric: Annotated[
         str | None,
-        typer.Option(help="Metric to choose hyper-parameters by; not with --clicks. Default: ndcg@10."),
+        typer.Option(help="Metric to choose hyperparameters by; not with --clicks. Default: ndcg@10."),
     ] = None
     n_candidates: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Candidates per query, now and in every later search. Default: as the index was made; with "
-            "--clicks, as deep as the log's lists reach.",
+            help="Candidates per query, for training and every later search. Default: the number set for the index; "
+            "with --clicks, down to the last candidate in the log.",
         ),
     ] = None
     query_vectors: QueryVectors = None
     settings: options.Settings = None
 
     def check(self, qrels: str | None) -> None:
-        """Refuse options of judgments beside clicks."""
+        """Raise an error for options that need judgments if --clicks is given, and vice versa."""
         if self.clicks is not None:
             given = (("--qrels", qrels), ("--metric", self.metric), ("--query-vectors", self.query_vectors))
             for name, value in given:
                 if value is not None:
-                    raise typer.BadParameter(
-                        f"{name} goes with judgments, and --clicks are none; leave one of them out."
-                    )
+                    raise typer.BadParameter(f"{name} cannot be combined with --clicks. Leave out one of the two.")
         elif self.values is not None:
-            raise typer.BadParameter("--values say what the events of a log count; give the log by --clicks.")
+            raise typer.BadParameter("--values needs a click log. Pass the log with --clicks.")
 
 
 def train(
-    folder: Folder,
+    folder: IndexFolder,
     judgments: QueryOptions,
-    learned: Learned,
+    learned: TrainingOptions,
     output: options.JsonOutput,
     running: options.Training,
 ) -> None:
-    """Learn the order of candidates from judgments or clicks; the model is kept in the index.
+    """Train a reranking model on judgments or clicks, and store it in the index.
 
     For example:
 
@@ -219,10 +217,10 @@ def train(
     with common.progress("Training …"):
         trained = (_train if learned.clicks is None else _train_on_clicks)(opened, judgments, learned, running)
     output.show(trained)
-    common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS")
+    common.say(f"{folder}: model stored. Next: toprank search query {folder} WORDS")
 
 
-def _train(opened: Any, judgments: QueryOptions, learned: Learned, running: options.Running) -> Any:
+def _train(opened: Any, judgments: QueryOptions, learned: TrainingOptions, running: options.Running) -> Any:
     return opened.train(
         judgments.queries,
         judgments.qrels,
@@ -236,7 +234,7 @@ def _train(opened: Any, judgments: QueryOptions, learned: Learned, running: opti
     )
 
 
-def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: Learned, running: options.Running) -> Any:
+def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: TrainingOptions, running: options.Running) -> Any:
     from toprank.clicks import read
 
     fixed = options.settings_of(learned.settings)
@@ -248,8 +246,8 @@ def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: Learned, run
 
 
 @dataclass(frozen=True)
-class ComparedSystems:
-    """The systems that are compared, and how."""
+class EvaluationOptions:
+    """Options of the evaluation."""
 
     systems: Annotated[
         str | None,
@@ -262,24 +260,27 @@ class ComparedSystems:
     metrics: options.Metrics = "ndcg@10,map"
     convention: options.ConventionName = "trec_eval"
     baseline: Annotated[
-        str | None, typer.Option(help="Compare the others with this one. Default: the last system with all others.")
+        str | None,
+        typer.Option(
+            help="System to compare all others with. Default: the last system is compared with each of the others."
+        ),
     ] = None
     n_candidates: Candidates = None
     query_vectors: QueryVectors = None
-    folds: Annotated[int, typer.Option(min=3, help="Number of folds of queries, for learned systems.")] = 5
+    folds: Annotated[int, typer.Option(min=3, help="Number of cross-validation folds for trained systems.")] = 5
     runs: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the run of each system here.")
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the run of each system.")
     ] = None
 
 
 def evaluate(
-    folder: Folder,
+    folder: IndexFolder,
     judgments: QueryOptions,
-    compared: ComparedSystems,
+    compared: EvaluationOptions,
     output: options.JsonOutput,
     running: options.Training,
 ) -> None:
-    """Compare systems on judged queries, with statistics; learned systems rank queries that they have not seen.
+    """Compare systems on judged queries with significance tests; trained systems are cross-validated.
 
     For example:
 
@@ -312,17 +313,17 @@ def evaluate(
 
 
 def query(
-    folder: Folder,
-    words: Annotated[list[str], typer.Argument(help="The query, in plain words: there is no query syntax.")],
+    folder: IndexFolder,
+    words: Annotated[list[str], typer.Argument(help="Query text without operators.")],
     k: Annotated[int, typer.Option("-k", "--top", min=1, help="Number of documents.")] = 10,
     no_rerank: Annotated[
-        bool, typer.Option("--no-rerank", help="Keep the order of the first stage, even if a model is trained.")
+        bool, typer.Option("--no-rerank", help="Keep first-stage order, even if a model is trained.")
     ] = False,
     query_vectors: QueryVectors = None,
     *,
     output: options.JsonOutput,
 ) -> None:
-    """Search an index: the best documents for a query, with the passage that says why.
+    """Search an index; show the top documents with a matching passage.
 
     For example:
 
@@ -335,15 +336,15 @@ def query(
 
 
 def serve(
-    folder: Folder,
-    settings: Annotated[Settings, options.without(*_OF_MODELS)],
+    folder: IndexFolder,
+    settings: Annotated[Settings, options.without(*_MODEL_SETTINGS)],
     quiet: serving.Quiet = False,
 ) -> None:
-    """Open the search page of an index on this machine, until SIGTERM or Ctrl-C.
+    """Serve the search page of an index on this machine, until SIGTERM or Ctrl-C.
 
-    The page shows the learned order beside the first stage's, and says how far each document moved and why. With --log,
-    the documents that people open or judge on the page are logged, and the index can be trained on that log. When the
-    index is rebuilt or retrained, the page picks up the new one by itself.
+    The page shows the reranked list next to the first-stage list, with movements and explanations. With --log, opened
+    and rated documents are logged, and the index can be trained on that log. A rebuilt or retrained index is reloaded
+    automatically.
 
     For example:
 
@@ -362,7 +363,7 @@ def serve(
 
 
 def _for_clicks(name: str, fixed: dict[str, Any], running: options.Running) -> Any:
-    """Return a system that learns from clicks, with seed and threads if it has these parameters."""
+    """Create a system to train on clicks, with seed and threads if it has these parameters."""
     from toprank import systems
 
     known = systems.get(name).kind().get_params(deep=False)

@@ -1,4 +1,4 @@
-"""Reports: what was compared, as one HTML file to hand to a colleague."""
+"""HTML reports of comparisons, experiments, explanations, drift and click logs."""
 
 from toprank.lazy_imports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""A report of `toprank.compare`: systems given by their scores; those given by runs are left to `report.runs`."""
+"""Reports of `toprank.compare` for systems given by scores; `report.runs` handles systems given by runs."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ def from_comparison(
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> ComparisonReport:
-    """Return the content of a report about a comparison, with all that its inputs and the rankers show.
+    """Create a report of a comparison, with further sections derived from its inputs and the rankers.
 
     Args:
         comparison: Result of `toprank.compare`, which keeps its numbers, data and scores.
-        data: The data that were compared on, if they are to be checked against the comparison's own.
-        scores: The scores or runs that were compared, likewise.
-        rankers: Fitted rankers by the name of their system, as many as are known: weights, learning curves and, if
-            they have `predict_proba`, calibration.
-        probabilities: P(grade | x) by the name of a system, if it does not come from a ranker.
-        name: Name of the data.
-        title: Title of the report.
-        command: The command that makes this report.
+        data: Data of the comparison, to check that they are unchanged. Default: no check.
+        scores: Scores or runs of the comparison, to check that they are unchanged. Default: no check.
+        rankers: Fitted rankers by system name, as far as available. They add feature weights, learning curves and, if
+            they have `predict_proba`, calibration plots.
+        probabilities: P(grade | x) by system name, for systems without a ranker.
+        name: Name of the data. Default: ``"data"``.
+        title: Title of the report. Default: number of systems and name of the data.
+        command: Command that created the report, to be shown in it.
         date: Date to show. Default: none.
-        sources: Further data whose fingerprints belong to the report (training, validation).
+        sources: Further data to list with their fingerprints, such as training data.
         order: Order of `scores` and `probabilities`, as in `compare`.
-        threads: Number of threads; the report does not depend on it.
-        **evaluate_options: Options of `compare` to check against those of the comparison.
+        threads: Number of threads. It does not affect the report.
+        **evaluate_options: Options of `compare`, to check that they are unchanged.
 
     Raises:
-        DataError: if the comparison keeps no scores (`compare_values`), or others than those given.
+        DataError: if the comparison has no scores (`compare_values`), or if the checks fail.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -87,12 +87,12 @@ def from_comparison(
     """
     inputs = comparison.inputs
     if inputs is None:
-        raise DataError("The comparison was made from values alone; compare scores or runs to report them.")
+        raise DataError("The comparison contains only metric values. Create it from scores or runs to report it.")
     _check_inputs(inputs, data, scores, order, evaluate_options)
     inputs = replace(inputs, options={**inputs.options, "threads": threads})
     if isinstance(inputs.data, Qrels):
         if rankers or probabilities or sources:
-            raise DataError("A report of runs knows no rankers, probabilities or features; leave them out.")
+            raise DataError("A report of runs takes no rankers, probabilities or sources. Leave them out.")
         from toprank.report.runs import part_of_runs
 
         part, data_sources = part_of_runs(comparison, inputs, name)
@@ -114,7 +114,7 @@ def from_comparison(
 def _check_inputs(
     inputs: ComparedInputs, data: Any, scores: Mapping[str, Any] | None, order: Order | None, options: Mapping[str, Any]
 ) -> None:
-    """Refuse data, scores or options that are not those of the comparison."""
+    """Raise an error if data, scores or options differ from the comparison."""
     same = data is None or data is inputs.data or _is_same(inputs.data, data)
     for system, values in inputs.systems.items():
         if scores is None:
@@ -129,11 +129,11 @@ def _check_inputs(
     for name, value in options.items():
         same &= inputs.options.get(name) == value
     if not same:
-        raise DataError("The report was given other data, scores or options than those that were compared.")
+        raise DataError("Data, scores or options differ from the comparison. Pass the same, or leave them out.")
 
 
 def _is_same(kept: Any, given: Any) -> bool:
-    """Return whether data, judgments or runs hold the same rows."""
+    """Return whether data, judgments or runs have the same rows."""
     if isinstance(kept, RankingData):
         return isinstance(given, RankingData) and kept.equals(given)
     mine, other = vars(kept), vars((qrels_from if isinstance(kept, Qrels) else Run.from_source)(given))
@@ -147,7 +147,7 @@ def _part_of_scores(
     rankers: Mapping[str, Any],
     probabilities: Mapping[str, Any],
 ) -> RankedCollection:
-    """Return the part about scores, in the order of the data."""
+    """Return the part for systems given by scores, in data order."""
     for kind, names in (("ranker", rankers), ("system with probabilities", probabilities)):
         for system in names:
             if system not in comparison.systems:
@@ -180,7 +180,7 @@ def _part_of_scores(
 
 
 def _is_nameable(name: str, measure: Measure) -> bool:
-    """Return whether a metric is found by its name, as functions of the user's own are not."""
+    """Return whether a metric can be recovered from its name; custom functions cannot."""
     try:
         return parse(name) == measure
     except ToprankError:
@@ -190,7 +190,7 @@ def _is_nameable(name: str, measure: Measure) -> bool:
 def _evaluated(
     data: RankingData, columns: Mapping[str, FloatArray], qids: npt.NDArray[Any]
 ) -> tuple[RankingData, dict[str, FloatArray]]:
-    """The queries that were evaluated, where some were dropped for unjudged documents."""
+    """Select the evaluated queries, because queries with unjudged documents may have been dropped."""
     if len(qids) == data.n_queries:
         return data, dict(columns)
     chosen = np.isin(data.qids, qids)
@@ -205,7 +205,7 @@ def part_of(
     documents: JudgedDocuments,
     drawn_spreads: tuple[ScoreSpread, ...],
 ) -> RankedCollection:
-    """Return what reports of scores and of runs have in common."""
+    """Return the part with the sections shared by reports of scores and of runs."""
     solvable = documents.queries.sum(documents.labels > 0) > 0
     styles, longest = plotted(comparison), int(documents.queries.sizes.max())
     return RankedCollection(
@@ -221,27 +221,27 @@ def part_of(
 
 
 def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
-    """What is to be said of the queries and plots of a comparison."""
+    """Return notes on the queries and plots of a comparison."""
     caveats = [*comparison.omissions, *nothing_to_gain(solvable)]
     if len(comparison.systems) > PLOTTED:
-        caveats.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
+        caveats.append(f"Plots show the best {PLOTTED} of {len(comparison.systems)} systems; tables show all.")
     return tuple(caveats)
 
 
 def nothing_to_gain(solvable: npt.NDArray[np.bool_]) -> list[str]:
-    """A note of the queries that have nothing relevant, where there are any."""
+    """Return a note on queries without relevant documents, if there are any."""
     blank, n = int((~solvable).sum()), len(solvable)
-    return [f"{blank:,} of {n:,} queries have nothing relevant; no ranking can gain anything there."] if blank else []
+    return [f"{blank:,} of {n:,} queries have no relevant document, so all rankings are equal there."] if blank else []
 
 
 def source_of(name: str, data: RankingData) -> DataSource:
-    """The line of the small print about some data."""
+    """Return name, size and fingerprint of data."""
     size = f"{data.n_queries:,} queries, {data.n_documents:,} documents, {data.n_features:,} features"
     return DataSource(name, data.fingerprint, size)
 
 
 def facts_of(comparison: Comparison) -> list[Fact]:
-    """How the comparison was made."""
+    """Return test, correction and seed of the comparison."""
     return [
         Fact("Test", f"paired {comparison.test} test, two-sided, correction: {comparison.correction}"),
         Fact("Seed of the comparison", str(comparison.seed)),
@@ -261,7 +261,7 @@ def _ranker_facts(rankers: Mapping[str, Any]) -> list[Fact]:
 
 
 def versions_fact() -> Fact:
-    """Of toprank, Python and the libraries that numbers come from."""
+    """Return the versions of toprank, Python and the numeric libraries."""
     known = {"toprank": __version__, "Python": platform.python_version()}
     known |= {name: version for name, version in versions().items() if name in COMPUTING}
     return Fact("Versions", ", ".join(map(" ".join, known.items())))

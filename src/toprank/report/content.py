@@ -1,7 +1,7 @@
-"""What a report says, before anyone thinks of how it looks: plain values, no markup.
+"""The content of reports as plain values, without markup.
 
-A `ComparisonReport` holds one `RankedCollection` for each collection that was ranked. A collection holds at least one
-`Comparison`, which keeps its per-query numbers; everything else is optional.
+A `ComparisonReport` has one `RankedCollection` per data set. A ranked collection has at least one `Comparison` with its
+per-query values; all other content is optional.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from toprank.explanations.pairs import Explanation
 
 @dataclass(frozen=True)
 class JudgedDocuments:
-    """The documents behind the per-query numbers, for the explorer.
+    """Judged and scored documents, for the query explorer.
 
     Attributes:
         labels: One grade per document; NaN and -1 mean "not judged".
-        queries: Which documents belong to which query; as many as the per-query numbers have.
-        names: What each document is called.
-        scores: system → one score per document; -inf where the system did not retrieve it.
-        titles: The title of each document, if the data have texts: the first column of the documents' text.
+        queries: Assignment of documents to queries, in the order of the per-query values.
+        names: Name of each document.
+        scores: One score per document by system; -inf if the system did not retrieve the document.
+        titles: Title of each document (the first document text), if the data have texts.
     """
 
     labels: FloatArray
@@ -44,7 +44,7 @@ class JudgedDocuments:
     titles: npt.NDArray[Any] | None = None
 
     def name_of(self, row: int) -> str:
-        """The name of a document, and its title if it has one."""
+        """Return the name of a document, with its title if there is one."""
         return named(self.names[row], None if self.titles is None else self.titles[row])
 
     @property
@@ -54,7 +54,7 @@ class JudgedDocuments:
 
 
 def named(name: object, text: str | None) -> str:
-    """An id, and the text that belongs to it on one line.
+    """Return an id followed by its text, on one line.
 
     >>> named(17, "red  shoes"), named("d3", ""), named("d3", None)
     ('17: red shoes', 'd3', 'd3')
@@ -64,7 +64,7 @@ def named(name: object, text: str | None) -> str:
 
 
 def query_texts(data: RankingData) -> npt.NDArray[Any] | None:
-    """The words of each query; None if the data have no texts, or documents of a query give it different words."""
+    """Return the text of each query; None if the data have no texts, or several texts for a query."""
     if data.text is None:
         return None
     texts = data.metadata[data.text.query]
@@ -72,7 +72,7 @@ def query_texts(data: RankingData) -> npt.NDArray[Any] | None:
 
 
 def titles_of(data: RankingData) -> npt.NDArray[Any] | None:
-    """The first text of each document; None if the data have no texts."""
+    """Return the first text of each document, or None if the data have no texts."""
     if data.text is None:
         return None
     texts = data.metadata[data.text.document[0]]
@@ -81,7 +81,7 @@ def titles_of(data: RankingData) -> npt.NDArray[Any] | None:
 
 @dataclass(frozen=True)
 class TitledTable:
-    """A further table, with a title and a remark of what its numbers are; `folded`: shown only when asked for."""
+    """A table with title and note; `folded` tables are collapsed."""
 
     title: str
     table: Table
@@ -91,7 +91,7 @@ class TitledTable:
 
 @dataclass(frozen=True)
 class DrawnCalibration:
-    """Predicted P(grade ≥ 1) of one system against what happened, bin by bin; `error` is the expected one."""
+    """Calibration curve of one system for P(grade ≥ 1); `error` is the expected calibration error."""
 
     system: str
     style: int
@@ -103,9 +103,9 @@ class DrawnCalibration:
 
 @dataclass(frozen=True)
 class ScoreSpread:
-    """How the scores of one system, standardized within each query, spread over the documents of each grade.
+    """Distribution of the scores of one system by grade, standardized within queries.
 
-    `shares` has a row for each grade, lowest first: the share of its documents in each bin between the `edges`.
+    `shares` has one row per grade, lowest first: the share of its documents in each bin between the `edges`.
     """
 
     system: str
@@ -119,9 +119,9 @@ class ScoreSpread:
 
 @dataclass(frozen=True)
 class WeightsShown:
-    """The features that matter most to one system, most important first: weights (signed) or importances (shares).
+    """The most important features of one system, as signed weights or as shares of importance.
 
-    `meaning` says what a value is, `features` how many features there are in all.
+    `meaning` describes the values; `features` is the total number of features.
     """
 
     system: str
@@ -134,9 +134,9 @@ class WeightsShown:
 
 @dataclass(frozen=True)
 class Explained:
-    """Why a system ranks as it does: what its metric depends on, a pair in the wrong order, what would turn it.
+    """Explanation of a system: permutation importance, a misranked pair, and a counterfactual change for the pair.
 
-    `heading` names the pair: its query and its two documents.
+    `heading` names the query and the two documents of the pair.
     """
 
     system: str
@@ -148,24 +148,24 @@ class Explained:
 
 @dataclass(frozen=True)
 class RankedCollection(JsonObject):
-    """One collection: its comparisons, the main one first, and all that is known about the systems on it.
+    """The part of a report about one data set.
 
     Attributes:
-        name: What the collection is called.
-        qids: One id per query.
-        query_texts: The words of each query, if the data have texts.
-        comparisons: The first one is plotted and explored; the others, of other conventions, are shown as tables.
-        tables: Further tables, such as means of fold means.
-        at_k: Metrics by cut-off.
-        learning: Validation metric by round or epoch, by penalty …
-        spreads: Scores by grade.
-        calibrations: Where there are probabilities.
-        weights: Where rankers are known.
-        explained: The best of them.
-        documents: Where scores are known; without them the explorer shows numbers only.
-        hardest: Numbers of the queries that all systems rank worst, worst first.
-        caveats: Sentences about this part: what was left out, what is pooled.
-        against_leader: Nobody asked for the baseline of the comparison: it is simply the best system.
+        name: Name of the data set.
+        qids: Query ids.
+        query_texts: Query texts, if the data have texts.
+        comparisons: Comparisons by convention. The first one is plotted and explored, the others are shown as tables.
+        tables: Further tables, such as means over folds.
+        at_k: Metrics by cutoff.
+        learning: Learning curves: validation metric by round, epoch or penalty.
+        spreads: Score distributions by grade.
+        calibrations: Calibration curves of systems with probabilities.
+        weights: Feature weights of systems with rankers.
+        explained: Explanation of the best system with a ranker.
+        documents: Scored documents, if available. Without them the explorer shows only metric values.
+        hardest: Indices of the hardest queries, worst first.
+        caveats: Notes on this part, for example on excluded queries.
+        against_leader: True if the baseline was chosen automatically as the best system, not by the user.
     """
 
     name: str
@@ -188,32 +188,32 @@ class RankedCollection(JsonObject):
 
     def __post_init__(self) -> None:
         if not self.comparisons:
-            raise DataError(f"The part '{self.name}' of the report has nothing to compare.")
+            raise DataError(f"The part '{self.name}' of the report has no comparison. At least one is needed.")
         for comparison in self.comparisons:
             if comparison.queries != len(self.qids):
                 raise DataError(
-                    f"The comparison has numbers of {comparison.queries} queries for {len(self.qids)} query ids; each "
-                    "query needs one."
+                    f"The comparison has values of {comparison.queries} queries, but there are {len(self.qids)} query "
+                    "ids. Pass one id per query."
                 )
 
     def query_name(self, query: int) -> str:
-        """The id of a query, and its words if they are known."""
+        """Return the id of a query, with its text if available."""
         return named(self.qids[query], None if self.query_texts is None else self.query_texts[query])
 
     @property
     def comparison(self) -> Comparison:
-        """The main comparison."""
+        """The main (first) comparison."""
         return self.comparisons[0]
 
     @property
     def ranked_systems(self) -> tuple[str, ...]:
-        """Systems by the first metric, best first; equal ones in the order given."""
+        """Systems sorted by the first metric, best first; ties in the order given."""
         return ranked_systems(self.comparison)
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """Data that went into the report, and the fingerprint of their content."""
+    """Name, fingerprint and size of data used in the report."""
 
     name: str
     fingerprint: str
@@ -222,7 +222,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Fact:
-    """A line of the small print: what, and its value."""
+    """A line of the provenance section: name and value."""
 
     name: str
     value: str
@@ -230,17 +230,17 @@ class Fact:
 
 @dataclass(frozen=True, repr=False)
 class ComparisonReport(Record):
-    """Everything that a report says; a notebook shows its tables, `write_html` the whole page.
+    """A report of comparisons. Notebooks show its tables; `write_html` writes the full page.
 
     Attributes:
-        title: For the browser's tab and the top of the page.
-        parts: One for each collection.
+        title: Title of the page.
+        parts: One part per data set.
         sources: Data with fingerprints.
-        conventions: The rules in words, one for each convention used.
-        facts: Versions, seeds, options: the small print.
-        command: The command that made the report, to be typed again.
-        date: Shown where it is given; without it the same input gives the same bytes on any day.
-        caveats: Sentences about the whole.
+        conventions: Description of each convention.
+        facts: Versions, seeds and options.
+        command: Command that created the report.
+        date: Date to show. Without a date, the same input always gives the same bytes.
+        caveats: Notes on the whole report.
     """
 
     title: str
@@ -266,7 +266,7 @@ class ComparisonReport(Record):
             ranked = Table(means.header, sorted(means.rows, key=lambda row: place[row[0]]), names=1)
             verdicts = tuple(map(part.comparison.summary_of, part.comparison.differences))
             parts += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.caveats]
-        return [*parts, *self.caveats, "The whole page, to hand on: toprank.report.write_html(path, content)."]
+        return [*parts, *self.caveats, "Write the full page with toprank.report.write_html(path, report)."]
 
     def _columns(self) -> dict[str, list[Any]]:
         names = ("part", "convention", "system", "metric", "mean", "low", "high")
@@ -280,7 +280,7 @@ class ComparisonReport(Record):
         return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
     def plot(self, metric: str | None = None, part: str | None = None) -> Picture:
-        """The differences of a part, the first if none is named, with their intervals."""
+        """Plot the differences of a part with their intervals. Default: the first part."""
         parts = {part.name: part for part in self.parts}
         name = self.parts[0].name if part is None else part
         if name not in parts:
@@ -289,7 +289,7 @@ class ComparisonReport(Record):
 
 
 def ranked_systems(comparison: Comparison) -> tuple[str, ...]:
-    """Systems by the first metric of a comparison, best first."""
+    """Return the systems sorted by the first metric, best first."""
     metric = comparison.metrics[0]
     sign = 1.0 if metric in comparison.lower_is_better else -1.0
     return tuple(sorted(comparison.systems, key=lambda name: sign * comparison.means[name][metric]))

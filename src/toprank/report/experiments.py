@@ -1,4 +1,4 @@
-"""A report of an experiment: one part for each dataset, the queries of its folds pooled."""
+"""Reports of experiments: one part per data set, with the queries of all folds pooled."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ from toprank.report.panels.scores import calibration, spreads
 from toprank.report.parts import plotted
 
 _FOLD_MEANS = (
-    "As in the tables of papers: the mean over the queries of each fold, then over the folds. The first sentence, the "
-    'tests and the tables above are over the pooled queries of all folds, and so are the columns "pooled" here; the '
-    "two differ because of folds of unequal size."
+    "Mean over the queries of each fold, then over folds, as in most papers. All tests, the other tables and the "
+    'columns "pooled" use the pooled queries of all folds. The two differ if folds have different sizes.'
 )
 
 
@@ -56,16 +55,15 @@ def from_results(
     command: str | None = None,
     date: str | None = None,
 ) -> ComparisonReport:
-    """The content of a report about an experiment, with all that its results and its folder can tell.
+    """Create a report of an experiment.
 
-    Without the folder (or where it is gone) there are no documents, and what needs scores is left out; everything else
-    comes from the per-query table.
+    Without the folder of the experiment, sections that need documents or scores are omitted.
 
     Args:
-        results: What `Experiment.run` answered, or `Results.read` read.
-        title: Of the report.
-        command: The command that makes this report; by default the one that ran the experiment.
-        date: Shown in the report, where given.
+        results: Results from `Experiment.run` or `Results.read`.
+        title: Title of the report. Default: number of systems and names of the data sets.
+        command: Command to show in the report. Default: the command that ran the experiment.
+        date: Date to show. Default: none.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, seed=0)
@@ -76,11 +74,10 @@ def from_results(
     parts = [part for dataset in results.datasets if (part := _part(results, dataset)) is not None]
     if not parts:
         raise DataError(
-            "A report compares systems, but on no dataset are there two that ran on every fold; name more systems, or "
-            "see Results.failures."
+            "No data set has at least two systems with results on all folds. Add systems, or see Results.failures."
         )
     left = [name for name in results.datasets if name not in {part.name for part in parts}]
-    caveats = [f"{name} is left out: fewer than two systems ran on all of its folds." for name in left]
+    caveats = [f"{name} is excluded: fewer than two systems have results on all of its folds." for name in left]
     provenance = results.provenance
     return ComparisonReport(
         title=title or f"{len(results.systems)} systems on {', '.join(results.datasets)}",
@@ -135,7 +132,7 @@ def _part(results: Results, dataset: str) -> RankedCollection | None:
 
 
 def _queries(results: Results, dataset: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Ids of the pooled queries, and how many relevant documents each has, fold after fold."""
+    """Return ids and numbers of relevant documents of the pooled queries, fold by fold."""
     rows = pooled_queries(results.per_query, dataset, results.folds(dataset))
     ids, relevant = (rows.column(name).to_pylist() for name in ("qid", "relevant"))
     return np.array(ids, dtype=object), np.array(relevant, dtype=np.int64)
@@ -144,10 +141,10 @@ def _queries(results: Results, dataset: str) -> tuple[npt.NDArray[Any], npt.NDAr
 def _tests_and_scores(
     results: Results, dataset: str, systems: tuple[str, ...], qids: npt.NDArray[Any]
 ) -> tuple[list[RankingData], dict[str, FloatArray]] | None:
-    """The test data of the folds, without features, and each system's scores of the first seed, fold after fold.
+    """Return test data without features, and the scores of each system with the first seed, fold by fold.
 
-    None if they were not kept, or if the rows of the results are in an order of their own: documents would be shown
-    with the numbers of other queries.
+    Return None if they were not stored, or if the results are in another order, because documents could not be matched
+    to queries then.
     """
     folds = results.folds(dataset)
     try:
@@ -169,20 +166,20 @@ def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping
 
 
 def _joined(texts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
-    """The texts of all folds, fold after fold; None if any fold has none."""
+    """Concatenate the texts of all folds, or return None if a fold has no texts."""
     known = [of for of in texts if of is not None]
     return np.concatenate(known) if len(known) == len(texts) else None
 
 
 def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
-    """Ids of the documents; without them, the rows of the fold's test data, counted from 1."""
+    """Return document ids or, without ids, row numbers in the test data of the fold, from 1."""
     if test.document_ids is not None:
         return np.asarray(test.document_ids, dtype=object)
     return np.array([f"{fold} row {row + 1}" for row in test.row_names.tolist()], dtype=object)
 
 
 def _pooled_data(tests: list[RankingData], documents: JudgedDocuments) -> RankingData:
-    """The test documents of all folds as one set; ties that go by document id need the ids."""
+    """Return the test documents of all folds as one data set, with ids if available for breaking ties."""
     known = all(test.document_ids is not None for test in tests)
     return RankingData(
         np.zeros((len(documents.labels), 0)),
@@ -195,13 +192,13 @@ def _pooled_data(tests: list[RankingData], documents: JudgedDocuments) -> Rankin
 def _at_cutoffs(
     results: Results, dataset: str, kept: tuple[list[RankingData], dict[str, FloatArray]], comparison: Comparison
 ) -> tuple[Chart, ...]:
-    """Return metrics by cut-off: each fold on its own scale of grades, as the experiment evaluated it, then pooled."""
-    if comparison.convention not in CONVENTIONS:  # a convention of the user's own cannot be found again by its name
+    """Return metrics by cutoff; each fold is evaluated with its own maximum grade, then folds are pooled."""
+    if comparison.convention not in CONVENTIONS:  # custom conventions cannot be recovered by name
         return ()
     tests, scores = kept
     measures: dict[str, Measure] = {}
     for name, of in results.provenance["metrics"].items():
-        with contextlib.suppress(UnknownNameError):  # a function of the user's own cannot be found again by its name
+        with contextlib.suppress(UnknownNameError):  # custom metrics cannot be recovered by name
             measures[name] = parse(of["measure"])
     ends = np.cumsum([test.n_documents for test in tests])[:-1]
     split = {system: np.split(columns, ends) for system, columns in scores.items()}
@@ -231,11 +228,11 @@ def _calibrations(
             yield calibration(system, style, np.concatenate(known), pooled)
 
 
-# ---- means fold by fold ----
+# ---- means by fold ----
 
 
 def _tables(results: Results, dataset: str) -> list[TitledTable]:
-    """Means of fold means under each convention, the folds one by one, and what was chosen on them."""
+    """Return tables of fold means by convention, of single folds, and of chosen hyperparameters."""
     systems, metrics = results.systems, results.metrics
     shown = []
     for number_of, convention in enumerate(results.conventions):
@@ -264,13 +261,13 @@ def _tables(results: Results, dataset: str) -> list[TitledTable]:
     folds = results.folds(dataset)
     by_fold = results.by_fold(None, None, dataset)
     rows = [(s, *(number_or_dash(by_fold.get(s, {}).get(fold)) for fold in folds)) for s in systems]
-    shown.append(TitledTable(f"{metrics[0]} fold by fold", Table(("system", *folds), rows, names=1), folded=True))
+    shown.append(TitledTable(f"{metrics[0]} by fold", Table(("system", *folds), rows, names=1), folded=True))
     shown.append(_choices(results, dataset))
     return shown
 
 
 def _choices(results: Results, dataset: str) -> TitledTable:
-    """What validation data chose, cell by cell."""
+    """Return the table of hyperparameters chosen by validation, one row per cell."""
     rows = []
     for cell in results.cells:
         if cell.dataset != dataset:
@@ -278,11 +275,11 @@ def _choices(results: Results, dataset: str) -> TitledTable:
         options = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in cell.options.items())
         seed = "" if cell.seed is None else str(cell.seed)
         rows.append((cell.system, cell.fold, seed, options, cell.metric or "", number_or_dash(cell.valid)))
-    header = ("system", "fold", "seed", "chosen", "by", "on validation data")
-    return TitledTable("What validation data chose", Table(header, rows, names=5), folded=True)
+    header = ("system", "fold", "seed", "hyperparameters", "metric", "validation value")
+    return TitledTable("Hyperparameters chosen by validation", Table(header, rows, names=5), folded=True)
 
 
-# ---- the small print ----
+# ---- notes and provenance ----
 
 
 def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents: bool) -> list[str]:
@@ -291,16 +288,16 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
     if seeds > 1:
         plots = " Rankings, scores and curves are those of the first seed." if documents else ""
         caveats.append(
-            f"If a system uses randomness, a query's number is the mean over {seeds} seeds, ± is the standard "
-            f"deviation between them, and intervals of differences are over queries and seeds.{plots}"
+            f"Per-query values of randomized systems are means over {seeds} seeds, ± is the standard deviation between "
+            f"seeds, and intervals of differences account for queries and seeds.{plots}"
         )
     caveats += nothing_to_gain(relevant > 0)
     failed = {failure.system: failure.error for failure in results.failures if failure.dataset == dataset}
-    caveats += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
+    caveats += [f"{system} failed and is excluded: {error}" for system, error in failed.items()]
     if not documents:
         caveats.append(
-            "Scores were not kept, or the rows of the results are in another order than the test data, so documents "
-            "and what needs them are left out."
+            "Sections about documents are omitted, because scores were not stored or results and test data differ in "
+            "order."
         )
     return caveats
 
@@ -324,7 +321,7 @@ def _facts(results: Results, part: RankedCollection) -> list[Fact]:
     return [
         *facts_of(part.comparison),
         Fact("Seeds of the systems", ", ".join(map(str, results.seeds))),
-        Fact("Seed of the division into folds", str(provenance["split_seed"])),
-        Fact("Hyper-parameters chosen by", rule),
+        Fact("Seed of the folds", str(provenance["split_seed"])),
+        Fact("Hyperparameters chosen by", rule),
         Fact("Versions", versions),
     ]

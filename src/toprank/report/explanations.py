@@ -1,4 +1,4 @@
-"""The page of `toprank explain`: results one after the other, each with its plot where there is something to draw."""
+"""The HTML page of `toprank explain`: one section per explanation, with its plot if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toprank.report.parts import panel, plain_table, sentences
 
 
 def explanations_page(name: str, results: Mapping[str, DisplayMixin]) -> str:
-    """The whole page as text, each explanation under its heading."""
+    """Return the page as HTML, with one section per explanation."""
     sections: list[Section] = [
         (f"r{place}", heading, "", join([*_drawn(heading, result), *_words(heading, result)]))
         for place, (heading, result) in enumerate(results.items())
@@ -21,7 +21,7 @@ def explanations_page(name: str, results: Mapping[str, DisplayMixin]) -> str:
 
 
 def _drawn(heading: str, result: DisplayMixin) -> list[Markup]:
-    """The plot of a result; none where it has none, or nothing to draw."""
+    """Return the plot of a result, or an empty list if it has none."""
     if not hasattr(result, "plot"):
         return []
     try:

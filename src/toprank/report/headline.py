@@ -1,4 +1,4 @@
-"""The first sentence of a report: who wins, by how much, and whether that is noise."""
+"""The headline of a report: which system wins, by how much, and whether the difference is significant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toprank.significance.results import bounds, number, p_value, queries
 
 
 class Headline(NamedTuple):
-    """One sentence, how sure it is ("shown", "noise" or "equivalent"), that in a few words, and what supports it."""
+    """Headline, its kind ("shown", "noise" or "equivalent"), a short verdict, and supporting numbers."""
 
     sentence: str
     kind: str
@@ -20,13 +20,13 @@ class Headline(NamedTuple):
 
 
 def difference_between(comparison: Comparison, a: str, b: str, metric: str) -> Difference | None:
-    """The difference of two systems, in whichever order it was taken; None where they were not compared."""
+    """Return the difference between two systems in either order, or None if they were not compared."""
     pair = {a, b}
     return next((d for d in comparison.differences if d.metric == metric and {d.a, d.b} == pair), None)
 
 
 def reversed_difference(d: Difference) -> Difference:
-    """The same difference, seen from the other system."""
+    """Return the same difference with the two systems exchanged."""
     effect = None if d.effect_size is None else -d.effect_size
     return replace(
         d, a=d.b, b=d.a, mean_a=d.mean_b, mean_b=d.mean_a, difference=-d.difference, interval=-d.interval,
@@ -35,14 +35,14 @@ def reversed_difference(d: Difference) -> Difference:
 
 
 def headline(comparison: Comparison, against_leader: bool = False) -> Headline:
-    """What the first metric of a comparison amounts to.
+    """Return the headline of a comparison by its first metric.
 
-    `against_leader`: nobody asked for the comparison's baseline; it is the best system, measured against the runner-up.
+    `against_leader`: the baseline was not chosen by the user, so compare the best system with the runner-up.
 
     >>> from toprank.evaluation import compare_values
     >>> values = {"a": {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}, "b": {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}}
     >>> headline(compare_values(values)).sentence
-    'a wins by 0.1429 map over b, more than chance explains.'
+    'a wins by 0.1429 map over b, a significant difference.'
     """
     metric = comparison.metrics[0]
     order = ranked_systems(comparison)
@@ -62,37 +62,37 @@ def headline(comparison: Comparison, against_leader: bool = False) -> Headline:
 def _sentence(d: Difference, first: str, second: str, baseline: bool, margin: float) -> str:
     by = f"{number(abs(d.difference))} {d.metric}"
     if d.winner is None:
-        return f"{first} and {second} are level in {d.metric}."
+        return f"{first} and {second} have equal {d.metric}."
     other = second if d.winner == first else first
     if d.equivalent and not d.significant:
         if _leaves_out_zero(d):
-            return f"{d.winner} leads {other} by {by}, less than the {margin:g} that matters."
-        return f"{d.winner} and {other} are as good as equal: {by} lies between them."
+            return f"{d.winner} leads {other} by {by}, within the equivalence margin of {margin:g}."
+        return f"{d.winner} and {other} are equivalent: they differ by {by}."
     if not d.significant:
-        return f"{d.winner} leads {other} by {by}, which may be chance."
-    small = f", though less than the {margin:g} that matters" if d.equivalent else ""
+        return f"{d.winner} leads {other} by {by}, which is not significant."
+    small = f", but within the equivalence margin of {margin:g}" if d.equivalent else ""
     role = ", the baseline," if baseline else ""
     if d.winner == first:
-        return f"{first} wins by {by} over {second}{role or ','} more than chance explains{small}."
-    return f"{second}{role} wins by {by} over {first}, more than chance explains{small}."
+        return f"{first} wins by {by} over {second}{role or ','} a significant difference{small}."
+    return f"{second}{role} wins by {by} over {first}, a significant difference{small}."
 
 
 def _sureness(comparison: Comparison, d: Difference) -> tuple[str, str]:
     within = f"equivalent within ±{comparison.margin:g}: {p_value(d.equivalence_p)}"
     p = p_value(d.p_adjusted)
     if d.significant:
-        return "shown", f"Not noise: {p}" + (f"; yet {within}" if d.equivalent else "")
-    return ("equivalent", within.capitalize()) if d.equivalent else ("noise", f"Could be noise: {p}")
+        return "shown", f"Significant: {p}" + (f", but {within}" if d.equivalent else "")
+    return ("equivalent", within.capitalize()) if d.equivalent else ("noise", f"Not significant: {p}")
 
 
 def _size(comparison: Comparison, d: Difference) -> str:
-    """The two means, and how sure the difference between them is."""
+    """Return both means with the interval of their difference."""
     better, worse = (d.mean_a, d.mean_b) if d.winner != d.b else (d.mean_b, d.mean_a)
     low, high = d.interval if d.difference >= 0 else -d.interval
     level = f"{100 * comparison.confidence:g} % interval of the difference"
     needed = d.queries_needed
     more = (
-        f" About {queries(needed)} would be needed to see a difference of this size."
+        f" About {queries(needed)} would be needed to detect a difference of this size."
         if not d.significant and not d.equivalent and needed is not None and needed > d.n
         else ""
     )
@@ -106,20 +106,23 @@ def _leaves_out_zero(d: Difference) -> bool:
 
 
 def _disagreement(comparison: Comparison, d: Difference) -> str:
-    """Why the interval and the verdict disagree; empty if they agree."""
+    """Explain a disagreement between interval and test; empty if they agree."""
     out = _leaves_out_zero(d)
     if out == d.significant:
         return ""
     if out and d.p <= comparison.alpha:
-        return f" The interval leaves out 0 because it is for this difference alone; p allows for {comparison.tests}."
+        return (
+            " The interval excludes 0, but it is not adjusted for multiple testing; p is adjusted for "
+            f"{comparison.tests}."
+        )
     return (
-        f" The interval {'leaves out' if out else 'contains'} 0 although the test says otherwise: they are computed"
-        " in different ways, and this difference is a close call."
+        f" The interval {'excludes' if out else 'includes'} 0 in contrast to the test. They use different methods, and"
+        " this is a borderline case."
     )
 
 
 def _others(comparison: Comparison, first: str, baseline: bool) -> str:
-    """How many of the others differ significantly."""
+    """Return how many of the other systems differ significantly."""
     metric = comparison.metrics[0]
     level = f"at level {comparison.alpha:g}"
     if comparison.correction != "none":

@@ -1,6 +1,4 @@
-"""The page of `toprank launch-report`: the decision, what it goes by, what changes for users, and what else is
-known.
-"""
+"""The HTML page of `toprank launch-report`: decision, off-policy estimates, changed rankings, drift and costs."""
 
 from __future__ import annotations
 
@@ -13,23 +11,23 @@ from toprank.report.parts import panel, plain_table, sentences, side_by_side
 
 
 def launch_page(launch: LaunchReport, name: str) -> str:
-    """The whole page as text."""
+    """Return the page as HTML."""
     remark = (
-        "Both models are judged by the same clicks. Bars are intervals of the difference over queries. The decision is "
-        "to launch if the deciding interval lies above 0, whatever documents that were never shown are worth."
+        "Both models are evaluated on the same clicks. Bars are confidence intervals of the difference over queries. "
+        "The decision is to launch if the decision interval is above 0 for any relevance of documents never shown."
     )
     rationale = sentences(launch.rationale)
-    drawn = [] if launch.undecided_reason else [side_by_side(panel("New less current", launch.plot().figure()))]
+    drawn = [] if launch.undecided_reason else [side_by_side(panel("New minus current", launch.plot().figure()))]
     sections: list[Section] = [
         ("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), rationale]))
     ]
     if len(launch.candidates) > 1:
-        words = "The page is on the new ranker with the largest difference. The intervals hold for all together."
+        words = "This page covers the new ranker with the largest difference. The intervals are simultaneous."
         sections.append(("candidates", "New rankers", words, plain_table(launch.candidates_table(), "New rankers")))
     if launch.slices:
         sections.append(("slices", "Slices", SLICES_REMARK, plain_table(launch.slices_table(), "Slices")))
     lists = join([_side_by_side(affected) for affected in launch.ranking_changes.affected])
-    sections.append(("users", "What changes for users", str(launch.ranking_changes), lists))
+    sections.append(("users", "Changed rankings", str(launch.ranking_changes), lists))
     if launch.offline is not None:
         sections.append(("labels", "By labels", "", tag("p", launch.offline.summary)))
     if launch.drift is not None:

@@ -1,4 +1,4 @@
-"""The page: sections in order, style sheet and script inside, nothing from anywhere else."""
+"""HTML pages: sections in order, with embedded style sheet and script, without external resources."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from toprank.report.panels import PANELS
 from toprank.report.panels.queries import explorer_panel
 from toprank.report.parts import Panel, copied, scrolling
 
-LIMIT = 2_900_000  # bytes of a page: a mail still carries it
-_LEAST = 20_000  # bytes that each explorer gets in any case
-_FRAME = 60_000  # bytes set aside for style sheet, script (together 29,000), opening and frames of the explorers
+MAX_BYTES = 2_900_000  # size of a page that can be sent by mail
+_MIN_EXPLORER_BYTES = 20_000
+_RESERVED_BYTES = 60_000  # for style sheet and script (together 29,000), opening, and frames of the explorers
 
 
 def write_html(path: str | os.PathLike[str], content: ComparisonReport) -> None:
-    """Write a report as one HTML file that needs nothing else, wholly or not at all.
+    """Write a report as one self-contained HTML file, atomically.
 
-    The same content gives the same bytes. However many queries there are, the file stays under 3 MB: the explorer shows
-    as many as fit, and says so. (Hundreds of systems or metrics may need more: the tables show all of them.)
+    The same content always gives the same bytes. The file stays below 3 MB for any number of queries, because the
+    explorer shows only as many queries as fit. Hundreds of systems or metrics may exceed this limit, since tables are
+    never shortened.
 
     >>> import tempfile, pathlib, toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -41,19 +42,19 @@ def write_html(path: str | os.PathLike[str], content: ComparisonReport) -> None:
 
 
 def write_page(path: str | os.PathLike[str], text: str) -> None:
-    """Write a page as one HTML file, wholly or not at all."""
+    """Write a page to an HTML file, atomically."""
     with output(path) as stream:
         stream.write(text.encode("utf-8"))
 
 
 def page(content: ComparisonReport) -> str:
-    """The whole page as text."""
+    """Return the page of a report as HTML."""
     several = len(content.parts) > 1
     keys = [f"p{i + 1}" for i in range(len(content.parts))]
     fixed = [[_shown(panel, part, key) for panel in PANELS] for part, key in zip(content.parts, keys, strict=True)]
-    tail = _small_print(content)
-    used = _FRAME + sum(len(shown.encode("utf-8")) for shown in (tail, *chain(*fixed)))
-    budget = max(_LEAST, (LIMIT - used) // len(content.parts))
+    tail = _provenance(content)
+    used = _RESERVED_BYTES + sum(len(shown.encode("utf-8")) for shown in (tail, *chain(*fixed)))
+    budget = max(_MIN_EXPLORER_BYTES, (MAX_BYTES - used) // len(content.parts))
     body, links = [], []
     for part, key, sections in zip(content.parts, keys, fixed, strict=True):
         last = explorer_panel(part, budget)
@@ -65,12 +66,12 @@ def page(content: ComparisonReport) -> str:
             shown = zip((*PANELS, last), sections, strict=True)
             links += [(f"{key}-{panel.name}", panel.link) for panel, markup in shown if markup]
         body += sections
-    links.append(("sources", "Sources"))
+    links.append(("sources", "Provenance"))
     return document(content.title, join([_opening(content), *body, tail]), links)
 
 
 def _shown(panel: Panel, part: RankedCollection, key: str) -> Markup:
-    """A panel as a section of the page; empty where it has nothing to show."""
+    """Return a panel as a section; empty if it has no content."""
     content = panel.show(part, key)
     if content is None:
         return Markup()
@@ -79,7 +80,7 @@ def _shown(panel: Panel, part: RankedCollection, key: str) -> Markup:
 
 
 def section(key: str, heading: str, remark: str, *content: Markup) -> Markup:
-    """A section with an anchor, a heading, and a sentence that says how to read it."""
+    """Return a section with anchor, heading and explanatory remark."""
     return tag(
         "section",
         tag("h2", heading, id=f"{key}-title"),
@@ -91,7 +92,7 @@ def section(key: str, heading: str, remark: str, *content: Markup) -> Markup:
 
 
 def _opening(content: ComparisonReport) -> Markup:
-    """The first screen: for each part one sentence, and whether it is noise."""
+    """Return the opening: headline and verdict of each part."""
     leads = []
     for part in content.parts:
         judgment = headline(part.comparison, part.against_leader)
@@ -119,8 +120,8 @@ def _heading(part: RankedCollection) -> str:
     return f"{comparison.heading.partition(';')[0]}; {against}."
 
 
-def _small_print(content: ComparisonReport) -> Markup:
-    """Where everything comes from."""
+def _provenance(content: ComparisonReport) -> Markup:
+    """Return the provenance section: command, conventions, data, versions and seeds."""
     parts = []
     if content.command:
         parts += [tag("h3", "Command"), copied(content.command)]
@@ -134,15 +135,15 @@ def _small_print(content: ComparisonReport) -> Markup:
     if content.facts:
         rows = [join([tag("dt", fact.name), tag("dd", fact.value)]) for fact in content.facts]
         parts += [tag("h3", "Versions and seeds"), tag("dl", *rows)]
-    return section("sources", "Where this comes from", "", *parts)
+    return section("sources", "Provenance", "", *parts)
 
 
 Section = tuple[str, str, str, Markup]
-"""A section of a page without panels: its anchor, its heading (and link), how to read it, and what it shows."""
+"""A section of a page without panels: anchor, heading (and link text), remark, and content."""
 
 
 def sectioned_page(name: str, lead: str, opening: Sequence[Markup | None], sections: Sequence[Section]) -> str:
-    """A page that opens with a lead below its name, and shows sections."""
+    """Return a page with name, headline, opening and sections."""
     kicker = tag("p", name, cls="kicker") if lead != name else None
     header = tag("header", kicker, tag("h1", lead, cls="lead"), *opening, cls="opening")
     body = [header, *(section(*parts) for parts in sections)]
@@ -150,7 +151,7 @@ def sectioned_page(name: str, lead: str, opening: Sequence[Markup | None], secti
 
 
 def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
-    """A page that needs nothing else: its name, what it shows, and the anchors and words of its menu."""
+    """Return a self-contained HTML document; `links` are anchors and texts of its menu."""
     style, script = _style(), _asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -185,7 +186,7 @@ def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
 
 
 def _style() -> str:
-    """The style sheet; the dark colors serve twice: where the system asks for them, and where the reader does."""
+    """Return the style sheet; dark colors apply by system preference or by choice of the reader."""
     dark = _asset("dark.css")
     asked = f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}"
     chosen = f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}"

@@ -1,4 +1,4 @@
-"""What several panels are made of: figures side by side, legends, tables, and charts of curves."""
+"""Building blocks of panels: figures side by side, legends and tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from toprank.display.tables import Table
 from toprank.evaluation import Comparison
 from toprank.report.content import RankedCollection, ranked_systems
 
-PLOTTED = 12  # systems in the plots; the tables hold all
+PLOTTED = 12  # maximum number of systems in plots; tables show all
 
 
 def plotted(comparison: Comparison) -> dict[str, int]:
-    """The systems that are plotted, each with its number: all, or the best ones and the baseline."""
+    """Return the systems to plot with their style numbers: the best ones and the baseline."""
     ranked = ranked_systems(comparison)
     keep = set(ranked[:PLOTTED])
     if comparison.baseline is not None and comparison.baseline not in keep:
@@ -23,9 +23,9 @@ def plotted(comparison: Comparison) -> dict[str, int]:
 
 
 class Panel(NamedTuple):
-    """A section of the page: its anchor, its link in the menu, its heading, and a sentence that says how to read it.
+    """A section of the page: anchor, menu link, heading and explanatory remark.
 
-    `show` gives what it shows of a part, given the key of the part's anchors; None where there is nothing to show.
+    `show` returns the content for a part, given the prefix of its anchors, or None if there is none.
     """
 
     name: str
@@ -36,39 +36,39 @@ class Panel(NamedTuple):
 
 
 def panel(heading: str, *content: Markup) -> Markup:
-    """A figure among others."""
+    """Return a figure with a heading."""
     return tag("figure", tag("figcaption", heading), *content)
 
 
 def side_by_side(*panels: Markup) -> Markup:
-    """Figures in a row, as many as the page is wide."""
+    """Arrange figures in rows that fit the page width."""
     return tag("div", *panels, cls="panels")
 
 
 def legend(systems: dict[str, int]) -> Markup:
-    """Names with line and mark; pointing at one makes the others step back."""
+    """Return a legend; hovering over a name highlights it."""
     items = [tag("li", tag("button", swatch(i), s, type="button", data_s=i)) for s, i in systems.items()]
     return tag("ul", *items, cls="legend")
 
 
 def scrolling(table: Markup, name: str) -> Markup:
-    """A table that scrolls by itself where the page is narrow; reachable by keyboard, as it must be to be scrolled."""
+    """Wrap a table so that it scrolls horizontally on narrow pages, also by keyboard."""
     return tag("div", table, cls="scroll", tabindex="0", role="region", aria_label=name)
 
 
 def sentences(lines: Iterable[str]) -> Markup:
-    """Sentences as a list."""
+    """Return sentences as a list."""
     return tag("ul", *(tag("li", line) for line in lines), cls="verdicts")
 
 
 def copied(words: str) -> Markup:
-    """Text with a button that copies it."""
+    """Return text with a copy button."""
     button = tag("button", "Copy", type="button", cls="copy")
     return tag("div", button, tag("pre", words, tabindex="0"), cls="copying")
 
 
 def plain_table(table: Table, name: str) -> Markup:
-    """A table of the comparison as HTML."""
+    """Return a table as HTML."""
 
     def cells(row: tuple[str, ...], kind: str) -> Markup:
         return tag("tr", *(tag(kind, c, cls=None if i < table.names else "n") for i, c in enumerate(row)))

@@ -1,4 +1,4 @@
-"""A report of `toprank.compare` for systems given by their runs, judged against qrels."""
+"""Reports of `toprank.compare` for systems given by runs and qrels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toprank.report.parts import plotted
 def part_of_runs(
     comparison: Comparison, inputs: ComparedInputs, name: str
 ) -> tuple[RankedCollection, list[DataSource]]:
-    """Return the part about runs, and the data behind it."""
+    """Return the part for systems given by runs, and its data sources."""
     judgments, systems = inputs.data, inputs.systems
     data, names, scores = _pool(judgments, systems, comparison.values.units)
     documents = JudgedDocuments(data.labels, data.queries, names, scores)
@@ -34,9 +34,9 @@ def part_of_runs(
 def _pool(
     qrels: Qrels, runs: Mapping[str, Run], qids: npt.NDArray[Any]
 ) -> tuple[RankingData, npt.NDArray[Any], dict[str, FloatArray]]:
-    """All documents of these queries that are judged or retrieved, their ids, and each run's scores, -inf without one.
+    """Return all judged or retrieved documents of these queries, their ids, and the scores of each run (or -inf).
 
-    Rows of a query are by document id, descending: the order of ties in trec_eval.
+    Rows of a query are sorted by descending document id, the order in which trec_eval breaks ties.
     """
     tables: list[Qrels | Run] = [qrels, *runs.values()]
     ids, document = np.unique(np.concatenate([table.document_ids for table in tables]), return_inverse=True)

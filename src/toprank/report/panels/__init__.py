@@ -1,4 +1,4 @@
-"""The sections of a page, by subject: what is computed, how it is drawn, and its heading."""
+"""The sections of a comparison report, by subject."""
 
 from toprank.report.panels.curves import CUTOFFS, LEARNING
 from toprank.report.panels.explained import EXPLAINED
@@ -11,4 +11,4 @@ from toprank.report.panels.verdicts import DIFFERENCES, RESULTS, WINS
 __all__ = ["PANELS"]
 
 PANELS = (RESULTS, DIFFERENCES, SLICES, WINS, CUTOFFS, SCORES, CALIBRATION, LEARNING, FEATURES, EXPLAINED, HARDEST)
-"""In the order of the page; the explorer follows, in the room that they leave."""
+"""Panels in page order. The explorer follows them and uses the remaining bytes."""

@@ -1,4 +1,4 @@
-"""Curves: metrics by cut-off, and the metric after each round or for each penalty tried."""
+"""Curves: metrics by cutoff, and learning curves by round or penalty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toprank.significance.results import number
 
 
 def charts_at_cutoffs(metrics: Sequence[ValuesAtCutoffs], styles: Mapping[str, int]) -> tuple[Chart, ...]:
-    """Return one chart for each metric: the means of the systems by cut-off."""
+    """Return one chart per metric: means of the systems by cutoff."""
     charts = []
     for metric in metrics:
         ks = tuple(map(float, metric.cutoffs))
@@ -30,7 +30,7 @@ def charts_at_cutoffs(metrics: Sequence[ValuesAtCutoffs], styles: Mapping[str, i
 
 
 def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:
-    """Metrics by cut-off, with the numbers to open below."""
+    """Show metrics by cutoff, with collapsed tables of the numbers."""
     if not part.at_k:
         return None
     panels = [panel(picture.title, curves(picture, named=False).figure()) for picture in part.at_k]
@@ -45,18 +45,18 @@ def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:
 
 CUTOFFS = Panel(
     "curves",
-    "Cut-offs",
-    "Metric by cut-off",
-    "Whether the systems differ at the top of the list only or further down, too.",
+    "Cutoffs",
+    "Metric by cutoff",
+    "Do the systems differ only at the top of the list, or also further down?",
     _cutoffs_shown,
 )
 
 
-_FOLDS = 7  # curves in one panel
+_MAX_FOLDS = 7  # curves in one panel
 
 
 def curves_of_rankers(rankers: Mapping[str, Any], styles: Mapping[str, int]) -> tuple[Chart, ...]:
-    """Metrics by round or epoch where a ranker kept its history, and by penalty where it walked a path."""
+    """Return learning curves of rankers with a training history, and metrics by penalty for regularization paths."""
     charts: list[Chart] = []
     for name, ranker in rankers.items():
         metric = str(getattr(ranker, "metric", "metric"))
@@ -104,11 +104,11 @@ def _path_charts(name: str, path: Sequence[Mapping[str, Any]], metric: str, styl
 
 
 def curves_of_cells(cells: Sequence[Cell], systems: Sequence[str]) -> tuple[Chart, ...]:
-    """For each system one panel, with a curve for each fold: validation metric by round, or by penalty."""
+    """Return one chart per system with one curve per fold: validation metric by round or penalty."""
     charts = []
     for system in systems:
         own = [cell for cell in cells if cell.system == system]
-        own = [cell for cell in own if cell.seed == own[0].seed][:_FOLDS]
+        own = [cell for cell in own if cell.seed == own[0].seed][:_MAX_FOLDS]
         metric = next((cell.metric for cell in own if cell.metric), "metric")
         rounds = [_rounds(cell, i) for i, cell in enumerate(own)]
         lines = tuple(line for line in rounds if line is not None)
@@ -132,7 +132,7 @@ def _rounds(cell: Cell, style: int) -> Line | None:
 
 
 def _penalties(cell: Cell, style: int) -> Line | None:
-    """The best that each penalty reached, whatever the other hyper-parameters were."""
+    """Return the best value for each penalty over all other hyperparameters."""
     higher = cell.metric is None or parse(cell.metric).higher_is_better
     best: dict[float, float] = {}
     for row in cell.candidates:
@@ -147,7 +147,7 @@ def _penalties(cell: Cell, style: int) -> Line | None:
 
 
 def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
-    """One panel for each history; training and validation data differ by color and mark."""
+    """Show one panel per chart; training and validation data differ by color and marker."""
     if not part.learning:
         return None
     panels = []
@@ -161,8 +161,5 @@ def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-_LEARNING = (
-    "The metric after each round, or for each penalty tried. Of an experiment: with its first seed, on at most "
-    f"{_FOLDS} folds."
-)
+_LEARNING = f"Metric by training round or by penalty. Experiments show the first seed and at most {_MAX_FOLDS} folds."
 LEARNING = Panel("learning", "Learning", "Learning curves", _LEARNING, _learning_shown)

@@ -1,4 +1,4 @@
-"""Why the best ranker orders as it does: which features its metric depends on, and one pair that it got wrong."""
+"""Explanation of the best ranker: permutation importance, and one misranked pair."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from toprank.rankers.contributions import Sampling
 from toprank.report.content import Explained, RankedCollection
 from toprank.report.parts import Panel, panel, side_by_side
 
-_NAME = 60  # letters of an id and its text
+_MAX_NAME_CHARACTERS = 60  # of an id and its text
 _REPEATS = 3
-_SCORED = 1_000_000  # documents that are scored for importance at most: some seconds
-_LEAST = 10  # queries, below which their losses say nothing
+_MAX_SCORED = 1_000_000  # documents scored for permutation importance, which takes a few seconds
+_MIN_QUERIES = 10  # fewer queries give meaningless importances
 
 
 def explained_ranker(
     part: RankedCollection, data: RankingData, rankers: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Explained | None:
-    """Of the best system whose ranker is known: the importance of its features, and a pair."""
+    """Explain the best system with a ranker: importance of its features, and a misranked pair."""
     known = [name for name in part.ranked_systems if isinstance(rankers.get(name), Ranker)]
     if not known:
         return None
@@ -40,34 +40,35 @@ def explained_ranker(
 
 
 def _heading(part: RankedCollection, system: str, pair: Explanation) -> str:
-    """Which documents of which query are explained, with their texts if the data have any."""
+    """Return the heading of a pair: query and documents, with their texts if available."""
     query = [str(qid) for qid in part.qids.tolist()].index(pair.query)
     a, b = pair.a.name, pair.b.name
     if part.documents is not None:
         start, stop = part.documents.queries.offsets[query : query + 2].tolist()
         rows = {str(part.documents.names[row]): row for row in range(start, stop)}
-        a, b = (shortened(part.documents.name_of(rows[name]), _NAME) for name in (a, b))
-    return f"{system}, query {shortened(part.query_name(query), _NAME)}: {a} above {b}, which is more relevant"
+        a, b = (shortened(part.documents.name_of(rows[name]), _MAX_NAME_CHARACTERS) for name in (a, b))
+    name = shortened(part.query_name(query), _MAX_NAME_CHARACTERS)
+    return f"{system}, query {name}: {a} above {b}, which is more relevant"
 
 
 def _importance(ranker: Ranker, data: RankingData, metric: str, options: Mapping[str, Any]) -> Importance | None:
-    """On as many queries as can be scored in some seconds; None where these are too few to say anything."""
+    """Compute permutation importance on a sample of queries that takes seconds; None if it is too small."""
     each = _REPEATS * ranker.n_features_in_ * data.n_documents / data.n_queries
-    queries = min(data.n_queries, int(_SCORED / each))
-    if queries < _LEAST:
+    queries = min(data.n_queries, int(_MAX_SCORED / each))
+    if queries < _MIN_QUERIES:
         return None
     chosen = np.sort(np.random.default_rng(0).choice(data.n_queries, queries, replace=False))
     return permutation_importance(ranker, data.select(chosen), metric, n_repeats=_REPEATS, **options)
 
 
 def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanation | None:
-    """The first document of a hard query that stands above a better one, and the best that it stands above."""
-    grades = np.where(data.judged, data.labels, np.nan)  # compares as neither more nor less
+    """Explain the top misranked document of a hard query against the best document ranked below it."""
+    grades = np.where(data.judged, data.labels, np.nan)  # comparisons with NaN are always false
     for number in hardest:
         labels = grades[data.queries.offsets[number] : data.queries.offsets[number + 1]]
         try:
             query = ExplainedQuery(ranker, data, data.qids[number])
-        except DataError:  # too large to be explained: an example is welcome, not worth the report
+        except DataError:  # the query is too large to be explained, so try the next one
             continue
         if len(set(query.names)) < len(query.names):
             continue
@@ -96,7 +97,7 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
 
 
 _REMARK = (
-    "What the best system with a known model depends on: how much its metric loses when a feature is shuffled within "
-    "queries, and what made it put a document above a better one."
+    "Explanation of the best system with a model: drop in the metric when a feature is shuffled within queries, and "
+    "feature contributions for a pair in the wrong order."
 )
-EXPLAINED = Panel("explained", "Why", "Why it ranks so", _REMARK, _shown)
+EXPLAINED = Panel("explained", "Explanation", "Explanation of the best system", _REMARK, _shown)

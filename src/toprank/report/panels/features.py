@@ -1,4 +1,4 @@
-"""The features that matter most to each system."""
+"""The most important features of each system."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from toprank.experiment.training import signed_weights
 from toprank.report.content import RankedCollection, WeightsShown
 from toprank.report.parts import Panel, panel, side_by_side
 
-_FEATURES = 15
-_NAME = 24  # letters of a feature's name; the tip shows all of it
+_MAX_FEATURES = 15
+_MAX_NAME_CHARACTERS = 24  # of a feature name; the tooltip shows it in full
 _IMPORTANCE = "Share of importance"
 
 
 def weights_of_rankers(
     rankers: Mapping[str, Any], styles: Mapping[str, int], names: Sequence[str] | None
 ) -> tuple[WeightsShown, ...]:
-    """The most important features of each ranker that can tell."""
+    """Return the most important features of each ranker with weights or importances."""
     weights = []
     for system, ranker in rankers.items():
         signed, importances = signed_weights(ranker), getattr(ranker, "feature_importances_", None)
@@ -38,8 +38,8 @@ def weights_of_rankers(
 def _most_important(
     system: str, style: int, meaning: str, values: FloatArray, names: Sequence[str] | None
 ) -> WeightsShown:
-    """The features of the largest values. Without names they are numbered from 1, as in LETOR's files."""
-    order = np.argsort(-np.abs(values), kind="stable")[:_FEATURES]
+    """Return the features with the largest absolute values; unnamed features are numbered from 1 as in LETOR."""
+    order = np.argsort(-np.abs(values), kind="stable")[:_MAX_FEATURES]
     order = order[values[order] != 0]
     called = [f"feature {i + 1}" if names is None else str(names[i]) for i in order.tolist()]
     return WeightsShown(system, style, meaning, tuple(called), tuple(values[order].tolist()), len(values))
@@ -48,9 +48,9 @@ def _most_important(
 def weights_of_cells(
     cells: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None
 ) -> tuple[WeightsShown, ...]:
-    """Weights with their sign if a system has them, else importances, as the mean over folds and seeds.
+    """Return mean signed weights over folds and seeds, or mean importances for systems without weights.
 
-    A cell that was kept without names of its features takes those of the data, `names`, if there are as many.
+    `names` are used for cells without feature names, if their number matches.
     """
     weights = []
     for system, style in styles.items():
@@ -68,7 +68,7 @@ def weights_of_cells(
 
 
 def _shown(part: RankedCollection, _: str) -> Markup | None:
-    """One panel for each ranker that can tell."""
+    """Show one panel per system with weights or importances."""
     if not part.weights:
         return None
     panels = []
@@ -76,7 +76,7 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
         left = weights.features - len(weights.names)
         more = tag(
             "p",
-            f"{weights.meaning}; {left:,} further features matter less." if left else f"{weights.meaning}.",
+            f"{weights.meaning}; {left:,} less important features are not shown." if left else f"{weights.meaning}.",
             cls="remark",
         )
         panels.append(panel(shortened(weights.system, 40), _plot(weights), more))
@@ -84,7 +84,7 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
 
 
 def _plot(weights: WeightsShown) -> Markup:
-    """A bar for each feature: to the right if more is better, to the left if less is."""
+    """Draw one bar per feature, to the right for positive and to the left for negative values."""
     row, top = 19.0, 4.0
     reach = max((abs(v) for v in weights.values), default=0.0) or 1.0
     two_sided = min(weights.values, default=0.0) < 0
@@ -99,7 +99,7 @@ def _plot(weights: WeightsShown) -> Markup:
             tag(
                 "g",
                 title(f"{name}: {shown}"),
-                tag("text", shortened(name, _NAME), x=126, y=y + 13, cls="name end"),
+                tag("text", shortened(name, _MAX_NAME_CHARACTERS), x=126, y=y + 13, cls="name end"),
                 tag("rect", x=left, y=y + 3, width=max(right - left, 0.8), height=row - 6,
                     cls=f"weight {color(weights.style)}{' minus' if value < 0 else ''}"),
                 tag("text", shown, x=WIDTH - 4, y=y + 13, cls="tick end"),
@@ -109,5 +109,5 @@ def _plot(weights: WeightsShown) -> Markup:
     return figure(f"{weights.meaning} of {weights.system}", box.bottom + 6, *parts, zero)
 
 
-_REMARK = "Weights on standardized features, or shares of importance."
-FEATURES = Panel("weights", "Features", "Features that matter", _REMARK, _shown)
+_REMARK = "Weights of standardized features, or shares of total importance."
+FEATURES = Panel("weights", "Features", "Most important features", _REMARK, _shown)

@@ -1,7 +1,7 @@
-"""Single queries: those that all systems rank worst, and the explorer of all.
+"""Single queries: the hardest queries, and the query explorer.
 
-The explorer's data are written as compact JSON within a budget of bytes. Queries are taken by interest: the hardest,
-then those on which two systems differ most; the page says how many are left out.
+The data of the explorer are embedded as compact JSON within a byte limit. The hardest queries come first, then queries
+with the largest differences between two systems. The page states how many queries were omitted.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
 from toprank.significance.tests import ROUNDING
 
-_HARDEST = 6
-_TOP = 5  # documents of a hard query
-_SIDES = 2  # systems whose documents are shown for a hard query
+_N_HARDEST = 6
+_N_TOP = 5  # documents shown for a hard query
+_N_SYSTEMS = 2  # systems whose documents are shown for a hard query
 
 
 def hardest(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    """The queries that all systems together rank worst, among those where something can be gained."""
+    """Return the queries with the worst mean over systems, among queries with a relevant document."""
     metric = comparison.metrics[0]
     sign = -1.0 if metric in comparison.lower_is_better else 1.0
     mean = sign * comparison.values.table[:, 0].mean(axis=0)
     mean = np.where(np.isnan(mean) | ~solvable, np.inf, mean)
-    order = np.argsort(mean, kind="stable")[:_HARDEST]
+    order = np.argsort(mean, kind="stable")[:_N_HARDEST]
     return tuple(order[np.isfinite(mean[order])].tolist())
 
 
 def _hardest_shown(part: RankedCollection, key: str) -> Markup | None:
-    """The hardest queries: what each system gets there, and the top documents of the best systems."""
+    """Show the hardest queries with the value of each system, and the top documents of the best systems."""
     if not part.hardest:
         return None
     metric = part.comparison.metrics[0]
@@ -73,9 +73,9 @@ def _top_documents(part: RankedCollection, q: int) -> Markup | None:
     start, stop = documents.queries.offsets[q : q + 2].tolist()
     query = Queries([0, stop - start])
     columns = []
-    for name in part.ranked_systems[:_SIDES]:
+    for name in part.ranked_systems[:_N_SYSTEMS]:
         scores = documents.scores[name]
-        top = ranking(scores[start:stop], query, _TOP).order[:_TOP] + start
+        top = ranking(scores[start:stop], query, _N_TOP).order[:_N_TOP] + start
         top = top[scores[top] > -np.inf]
         items = [
             tag(
@@ -90,7 +90,7 @@ def _top_documents(part: RankedCollection, q: int) -> Markup | None:
 
 
 def _chip(label: float, top: float) -> Markup:
-    """A grade: its number, and a shade that says how high it is."""
+    """Return a grade as a number on a shade by height."""
     name = grade_name(float(label))
     level = 0 if name == "?" or label <= 0 else 1 + int(3 * float(label) / top + 0.5)
     return tag("span", name, cls=f"grade g{level}", title=f"grade {name}")
@@ -98,8 +98,8 @@ def _chip(label: float, top: float) -> Markup:
 
 def _hardest_remark(part: RankedCollection) -> str:
     return (
-        f"The worst {part.comparison.metrics[0]} on average over the systems, among queries with a relevant document; "
-        "numbers in boxes are grades."
+        f"Lowest mean {part.comparison.metrics[0]} over all systems, among queries with a relevant document. Numbers "
+        "in boxes are grades."
     )
 
 
@@ -107,16 +107,16 @@ HARDEST = Panel("hard", "Hardest", "Hardest queries", _hardest_remark, _hardest_
 
 
 DEPTH = 10  # documents of each ranking in the explorer
-_SCALE = 10_000  # numbers travel as whole ten-thousandths
-_NAME = 80  # letters of an id and its text
-_SHARE = 0.4  # of the budget, for the numbers of the queries
+_SCALE = 10_000  # values are embedded as integer ten-thousandths
+_MAX_NAME_CHARACTERS = 80  # of an id and its text
+_TABLE_SHARE = 0.4  # share of the byte limit for the table of queries
 
 
 def explorer_panel(part: RankedCollection, budget: int) -> Panel:
-    """The explorer in at most so many bytes."""
+    """Return the explorer panel with at most `budget` bytes of data."""
     explored = explorer(part, budget)
     remark = (
-        f"Every query, and the top {DEPTH} documents of two systems side by side. {_left_out(part, explored)}".strip()
+        f"All queries, with the top {DEPTH} documents of two systems side by side. {_left_out(part, explored)}".strip()
     )
     slash, up, down, escape = (tag("kbd", key) for key in ("/", "↑", "↓", "Esc"))
     words = [slash, " find, ", up, " ", down, " next query, ", escape, " clear. Click a heading to sort."]
@@ -132,21 +132,21 @@ def _left_out(part: RankedCollection, shown: Explorer) -> str:
     words = []
     if shown.listed < shown.queries:
         words.append(
-            f"To keep this file small, {shown.listed:,} of {shown.queries:,} queries are listed: the hardest, and "
-            "those with the largest differences."
+            f"To keep this file small, only {shown.listed:,} of {shown.queries:,} queries are listed: the hardest, and "
+            "the ones with the largest differences."
         )
     if part.documents is None:
-        words.append("The documents are not known here, only the numbers.")
+        words.append("Documents are not available, only metric values.")
     elif shown.with_documents < shown.listed:
         words.append(
-            f"Documents are embedded for {shown.with_documents:,} of them: the hardest, and those with the largest "
-            "differences; the others would make this file too large."
+            f"Documents are embedded for {shown.with_documents:,} of them: the hardest, and the ones with the largest "
+            "differences."
         )
     return " ".join(words)
 
 
 class Explorer(NamedTuple):
-    """JSON for the page, and how many queries of how many are listed, and shown with documents."""
+    """JSON data of the explorer, with the numbers of queries listed, shown with documents, and in total."""
 
     json: Markup
     listed: int
@@ -155,11 +155,11 @@ class Explorer(NamedTuple):
 
 
 def explorer(part: RankedCollection, budget: int) -> Explorer:
-    """The explorer's data in at most `budget` bytes (but for the names of systems and metrics, which all stay)."""
+    """Return the data of the explorer within `budget` bytes, not counting the names of systems and metrics."""
     order = _by_interest(part)
     comparison = part.comparison
     rows = _rows(part)
-    listed = _listed(rows, order, int(budget * _SHARE))
+    listed = _listed(rows, order, int(budget * _TABLE_SHARE))
     table = {name: [column[q] for q in listed.tolist()] for name, column in rows.items()}
     left = budget - _cost(table)
     documents = {} if part.documents is None else _documents(part.documents, order[np.isin(order, listed)], left)
@@ -178,7 +178,7 @@ def explorer(part: RankedCollection, budget: int) -> Explorer:
 
 
 def _listed(rows: dict[str, list[Any]], order: IntArray, budget: int) -> IntArray:
-    """The queries to list, in their own order: by interest, as many as the budget holds, and at least one."""
+    """Return the queries to list in data order: as many of `order` as fit into the budget, at least one."""
     costs = np.cumsum([_cost([column[q] for column in rows.values()]) + 8 for q in order.tolist()])
     room = int(np.searchsorted(costs, budget, side="right"))
     return np.sort(order[: max(1, room)])
@@ -189,7 +189,7 @@ def _cost(value: Any) -> int:
 
 
 def _by_interest(part: RankedCollection) -> IntArray:
-    """All query numbers, the most telling first."""
+    """Return all queries, hardest first, then by decreasing difference between systems."""
     first = part.comparison.differences[0]
     values = part.comparison.values
     gap = np.abs(values.of(first.a, first.metric) - values.of(first.b, first.metric))
@@ -199,8 +199,10 @@ def _by_interest(part: RankedCollection) -> IntArray:
 
 
 def _rows(part: RankedCollection) -> dict[str, list[Any]]:
-    """The columns of the list of queries."""
-    columns: dict[str, list[Any]] = {"id": [shortened(part.query_name(q), _NAME) for q in range(len(part.qids))]}
+    """Return the columns of the query table."""
+    columns: dict[str, list[Any]] = {
+        "id": [shortened(part.query_name(q), _MAX_NAME_CHARACTERS) for q in range(len(part.qids))]
+    }
     if part.documents is not None:
         columns["size"] = part.documents.queries.sizes.tolist()
         columns["relevant"] = part.documents.queries.sum((part.documents.labels > 0).astype(np.int64)).tolist()
@@ -216,11 +218,10 @@ def _rows(part: RankedCollection) -> dict[str, list[Any]]:
 
 
 def _rounded(values: FloatArray) -> FloatArray:
-    """One query's numbers in ten-thousandths, systems in rows; what differs before rounding still differs after it, and
-    what is level is equal.
+    """Round the values of one query (systems in rows) to ten-thousandths while preserving order and ties.
 
-    Numbers that would fall together get a thousandth more each, in their order: too little to be seen, enough to tell
-    who is better.
+    Different values that round to the same number are separated by one thousandth each, which is invisible but
+    preserves the winner.
 
     >>> _rounded(np.array([[0.50001], [0.50002], [0.50001], [0.3]])).ravel().tolist()
     [5000.0, 5000.001, 5000.0, 3000.0]
@@ -232,7 +233,7 @@ def _rounded(values: FloatArray) -> FloatArray:
             value = float(column[row])
             if np.isnan(value):
                 break
-            if value - before > ROUNDING * max(1.0, abs(value)):  # not level, as in `win_tie_loss`
+            if value - before > ROUNDING * max(1.0, abs(value)):  # not a tie, as in `win_tie_loss`
                 shown = float(np.round(value * _SCALE))
                 step = step + 1 if shown == whole else 0
                 before, whole = value, shown
@@ -241,7 +242,7 @@ def _rounded(values: FloatArray) -> FloatArray:
 
 
 def _documents(documents: JudgedDocuments, order: IntArray, budget: int) -> dict[str, Any]:
-    """Query number → names and grades of its top documents, and each system's ranking of them, while there is room."""
+    """Return names, grades and rankings of the top documents by query, for as many queries as fit."""
     ranked = {name: ranking(scores, documents.queries, DEPTH) for name, scores in documents.scores.items()}
     shown: dict[str, Any] = {}
     for q in order.tolist():
@@ -258,7 +259,7 @@ def _documents(documents: JudgedDocuments, order: IntArray, budget: int) -> dict
 def _entry(documents: JudgedDocuments, tops: list[IntArray]) -> dict[str, Any]:
     rows = np.unique(np.concatenate(tops))
     return {
-        "d": [shortened(documents.name_of(row), _NAME) for row in rows.tolist()],
+        "d": [shortened(documents.name_of(row), _MAX_NAME_CHARACTERS) for row in rows.tolist()],
         "g": [grade_name(label) for label in documents.labels[rows].tolist()],
         "r": [np.searchsorted(rows, top).tolist() for top in tops],
         "s": [_scores_shown(scores[top]) for scores, top in zip(documents.scores.values(), tops, strict=True)],
@@ -266,7 +267,7 @@ def _entry(documents: JudgedDocuments, tops: list[IntArray]) -> dict[str, Any]:
 
 
 def _scores_shown(scores: FloatArray) -> list[str]:
-    """The scores of a ranking, " =" behind those that equal the one above: four digits may look alike without a tie.
+    """Format the scores of a ranking; ties with the previous score are marked by " =".
 
     >>> _scores_shown(np.array([12.00004, 12.00001, 12.00001]))
     ['12', '12', '12 =']
@@ -278,7 +279,7 @@ def _scores_shown(scores: FloatArray) -> list[str]:
 
 
 def grade_name(label: float) -> str:
-    """A grade as it is shown; "?" where there was no judgment.
+    """Format a grade; unjudged documents get "?".
 
     >>> grade_name(2.0), grade_name(float("nan")), grade_name(-1.0)
     ('2', '?', '?')
@@ -287,7 +288,7 @@ def grade_name(label: float) -> str:
 
 
 def _frame(part: RankedCollection, shown: Explorer, key: str) -> Markup:
-    """The frame of the explorer; the script fills it."""
+    """Return the frame of the explorer, which the script fills."""
     columns = [("id", "query"), ("a", "A"), ("b", "B"), ("d", "A − B")]
     if part.documents is not None:
         columns[1:1] = [("size", "documents"), ("relevant", "relevant")]
@@ -302,7 +303,7 @@ def _frame(part: RankedCollection, shown: Explorer, key: str) -> Markup:
     return tag(
         "div",
         tag("script", shown.json, type="application/json"),
-        tag("noscript", tag("p", "The explorer needs JavaScript; everything else on this page does not.")),
+        tag("noscript", tag("p", "The explorer needs JavaScript; all other sections work without it.")),
         _tools(part),
         tag("p", "", cls="count remark", role="status"),
         tag("div", *panes, cls="panes"),
@@ -317,7 +318,7 @@ def _sorting_head(name: str, words: str) -> Markup:
 
 
 def _tools(part: RankedCollection) -> Markup:
-    """What to find, which two systems, by which metric."""
+    """Return the controls: search field, systems, metric and filter."""
     comparison = part.comparison
 
     def choice(name: str, label: str, options: list[str], chosen: int = 0) -> Markup:
@@ -328,11 +329,11 @@ def _tools(part: RankedCollection) -> Markup:
     second = comparison.baseline if comparison.baseline not in (None, order[0]) else order[1]
     tools = [
         tag("label", tag("span", "Find a query"), tag("input", type="search", data_role="find", autocomplete="off",
-            placeholder="part of its id" if part.query_texts is None else "part of its id or words",
+            placeholder="part of its id" if part.query_texts is None else "part of its id or text",
             spellcheck="false"), cls="find"),
         choice("a", "A", systems, systems.index(order[0])),
         choice("b", "B", systems, systems.index(second or order[1])),
         choice("metric", "metric", list(comparison.metrics)),
-        choice("filter", "show", ["all queries", "A is better", "B is better", "level"]),
+        choice("filter", "show", ["all queries", "A is better", "B is better", "ties"]),
     ]  # fmt: skip
     return tag("form", *tools, cls="tools")

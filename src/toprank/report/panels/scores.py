@@ -1,4 +1,4 @@
-"""Scores against grades: how far a system separates the grades, and whether its probabilities are right."""
+"""Scores by grade and calibration curves."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from toprank.rankers.calibration import calibration_curve
 from toprank.report.content import DrawnCalibration, RankedCollection, ScoreSpread
 from toprank.report.parts import Panel, panel, side_by_side
 
-_GRADES = 8
+_MAX_GRADES = 8
 _BINS = np.linspace(-3.0, 3.0, 41)
 
 
 def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
-    """Scores, standardized within each query, by grade: only differences within a query decide a ranking.
+    """Return score distributions by grade, standardized within queries because only these differences matter.
 
-    Infinite scores are left out: they have no place among the others, and runs give -inf to what they did not retrieve.
+    Infinite scores are excluded; runs have -inf for documents that they did not retrieve.
     """
     drawn = []
     for name, style in styles.items():
@@ -69,9 +69,9 @@ def _within_queries(values: FloatArray, queries: Queries) -> FloatArray:
 
 
 def _by_grade(labels: FloatArray, judged: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """Names of the grades and the rows of each; many different labels are put into five classes."""
+    """Return names and rows of the grades; more than eight distinct labels are grouped into five classes."""
     distinct = np.unique(labels[judged])
-    if len(distinct) <= _GRADES:
+    if len(distinct) <= _MAX_GRADES:
         return tuple(f"{g:g}" for g in distinct), [np.flatnonzero(labels == g) for g in distinct]
     edges = np.linspace(distinct[0], distinct[-1], 6)
     place = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, 4)
@@ -81,21 +81,21 @@ def _by_grade(labels: FloatArray, judged: Any) -> tuple[tuple[str, ...], list[An
 
 
 def _smoothed(shares: FloatArray) -> FloatArray:
-    """Each bin with a part of its neighbors (1, 2, 1)/4: a histogram that does not flicker."""
+    """Smooth a histogram with the kernel (1, 2, 1)/4."""
     padded = np.pad(shares, ((0, 0), (1, 1)), mode="edge")
     smooth: FloatArray = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
     return smooth
 
 
 def _spreads_shown(part: RankedCollection, _: str) -> Markup | None:
-    """One panel for each system."""
+    """Show one panel per system."""
     if not part.spreads:
         return None
     return side_by_side(*(panel(shortened(spread.system, 40), _spread_plot(spread)) for spread in part.spreads))
 
 
 def _spread_plot(spread: ScoreSpread) -> Markup:
-    """One ridge for each grade, the highest on top, with its median."""
+    """Draw one ridge per grade with its median, highest grade on top."""
     row = 34.0
     top = 26.0
     box = Box(44, top, WIDTH - 10, top + row * len(spread.grades))
@@ -126,8 +126,8 @@ def _spread_plot(spread: ScoreSpread) -> Markup:
 
 
 _SPREADS = (
-    "How the scores of each grade are distributed, standardized within each query. The further apart the curves of "
-    "two grades, the better the system separates them. The tick is the median."
+    "Distribution of scores by grade, standardized within queries. The further apart two curves, the better the system "
+    "separates the grades. Ticks mark medians."
 )
 SCORES = Panel("spread", "Scores", "Scores by grade", _SPREADS, _spreads_shown)
 
@@ -135,14 +135,14 @@ SCORES = Panel("spread", "Scores", "Scores by grade", _SPREADS, _spreads_shown)
 def calibrations(
     probabilities: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]
 ) -> tuple[DrawnCalibration, ...]:
-    """Predicted P(grade ≥ 1) against what happened, for systems that give P(grade | x), one column per grade."""
+    """Return calibration curves of P(grade ≥ 1), given P(grade | x) with one column per grade."""
     curves = []
     for name, table in probabilities.items():
         columns = np.asarray(table, dtype=np.float64)
         if columns.ndim != 2 or len(columns) != data.n_documents:
             raise DataError(
-                f"The probabilities of '{name}' have shape {columns.shape}; they need a row for each of "
-                f"{data.n_documents} documents and a column for each grade."
+                f"The probabilities of '{name}' have shape {columns.shape}. They must have one row for each of the "
+                f"{data.n_documents} documents and one column per grade."
             )
         if name in styles:
             curves.append(calibration(name, styles[name], columns[:, 1:].sum(axis=1), data))
@@ -150,25 +150,25 @@ def calibrations(
 
 
 def calibration(system: str, style: int, relevance: FloatArray, data: RankingData) -> DrawnCalibration:
-    """Predicted P(grade ≥ 1) against what happened."""
+    """Return the calibration curve of P(grade ≥ 1)."""
     judged = data.judged
     curve = calibration_curve(relevance[judged], (data.labels[judged] > 0).astype(np.float64))
     return DrawnCalibration(system, style, *curve, curve.error)
 
 
 def _calibrations_shown(part: RankedCollection, _: str) -> Markup | None:
-    """One panel for each system with probabilities."""
+    """Show one panel per system with probabilities."""
     if not part.calibrations:
         return None
     panels = [
-        panel(f"{shortened(c.system, 40)}: off by {c.error:.3f} on average", _calibration_plot(c))
+        panel(f"{shortened(c.system, 40)}: expected calibration error {c.error:.3f}", _calibration_plot(c))
         for c in part.calibrations
     ]
     return side_by_side(*panels)
 
 
 def _calibration_plot(calibration: DrawnCalibration) -> Markup:
-    """Observed shares over predicted probabilities; on the diagonal they are equal."""
+    """Draw observed shares over predicted probabilities, with the diagonal of perfect calibration."""
     box = Box(44, 24, WIDTH - 62, 278)
     x, y = Scale(0, 1, box.left, box.right), Scale(0, 1, box.bottom, box.top)
     marks = [(v / 4, f"{v / 4:g}") for v in range(5)]
@@ -186,7 +186,7 @@ def _calibration_plot(calibration: DrawnCalibration) -> Markup:
 
 
 _CALIBRATION = (
-    "Documents in ten groups by their predicted probability of being relevant, against the share that is relevant. On "
-    "the dashed diagonal both are equal."
+    "Observed share of relevant documents by predicted probability, in ten groups. The dashed diagonal is perfect "
+    "calibration."
 )
 CALIBRATION = Panel("calibration", "Calibration", "Calibration", _CALIBRATION, _calibrations_shown)

@@ -1,4 +1,4 @@
-"""The systems in slices of the queries: an interval for each slice, and all numbers as a table."""
+"""Results by slice of the queries: intervals for each slice, and a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from toprank.report.content import RankedCollection
 from toprank.report.headline import difference_between
 from toprank.report.parts import Panel, panel, plain_table, sentences, side_by_side
 
-_PAIRS = 4  # pairs with a plot, those of the leader or the baseline; the table holds all
+_MAX_PAIRS = 4  # pairs with a plot, all with the leader or the baseline; the table has all
 
 
 def _slices(part: RankedCollection, _: str) -> Markup | None:
@@ -17,7 +17,7 @@ def _slices(part: RankedCollection, _: str) -> Markup | None:
         return None
     metric, reference = part.comparison.metrics[0], part.comparison.baseline or part.ranked_systems[0]
     panels = []
-    for name in [name for name in part.ranked_systems if name != reference][:_PAIRS]:
+    for name in [name for name in part.ranked_systems if name != reference][:_MAX_PAIRS]:
         rows = [row for row in sliced.differences if row.metric == metric and {row.a, row.b} == {name, reference}]
         tested = [(row.slice, row.tested) for row in rows if row.tested is not None]
         whole = difference_between(part.comparison, name, reference, metric)
@@ -35,12 +35,14 @@ def _slices(part: RankedCollection, _: str) -> Markup | None:
     )
 
 
-def _reading(part: RankedCollection) -> str:
+def _remark(part: RankedCollection) -> str:
     sliced = part.comparison.slices
     by = "" if sliced is None else f" by {sliced.slices.column}"
-    too_small = "" if sliced is None else f" Slices of fewer than {sliced.min_queries} queries are named, not tested."
-    title = f"The same comparison in slices of the queries{by}"
-    return f"{title}: an overall mean can hide who gains and who loses.{too_small}"
+    too_small = (
+        "" if sliced is None else f" Slices of fewer than {sliced.min_queries} queries are listed but not tested."
+    )
+    title = f"The comparison by slice of the queries{by}"
+    return f"{title}. An overall mean can hide slices that lose.{too_small}"
 
 
-SLICES = Panel("slices", "Slices", "Results by slice", _reading, _slices)
+SLICES = Panel("slices", "Slices", "Results by slice", _remark, _slices)

@@ -1,4 +1,4 @@
-"""Systems against each other: the table of means, differences with their intervals, wins and losses query by query."""
+"""Comparison of systems: means, differences with intervals, and wins and losses by query."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _results(part: RankedCollection, _: str) -> Markup:
 
 
 def _written(part: RankedCollection, language: Literal["markdown", "latex"]) -> str:
-    """The tables in another language, to be copied: the comparison, and what else is shown at once."""
+    """Return the visible tables as Markdown or LaTeX, for copying."""
     comparison, further = part.comparison, [table for table in part.tables if not table.folded]
     if language == "markdown":
         pieces = [f"{markdown_text(table.title)}\n\n{table.table.markdown()}\n" for table in further]
@@ -61,7 +61,7 @@ def _written(part: RankedCollection, language: Literal["markdown", "latex"]) -> 
 
 
 def means_table(part: RankedCollection, comparison: Comparison, styles: dict[str, int]) -> Markup:
-    """Systems, best first: means with intervals and marks, and differences of the first metric from the reference."""
+    """Return the table of means with intervals, significance marks and differences from the reference."""
     metrics = comparison.metrics
     order = part.ranked_systems
     reference = comparison.baseline or order[0]
@@ -91,7 +91,7 @@ def _mean_cell(comparison: Comparison, name: str, metric: str, letters: dict[str
 
 
 def _mark(comparison: Comparison, name: str, metric: str, letters: dict[str, str]) -> Markup | None:
-    """Against a baseline ▲ or ▼; else the letters of the systems that this one is significantly better than."""
+    """Return ▲ or ▼ against a baseline, else the letters of systems that this one beats significantly."""
     if comparison.baseline is not None:
         d = difference_between(comparison, name, comparison.baseline, metric)
         if d is None or not d.significant or d.winner is None:
@@ -123,10 +123,10 @@ def _marks(comparison: Comparison) -> str:
     how = (
         f"▲ and ▼: significantly better and worse than {comparison.baseline}."
         if comparison.baseline is not None
-        else "Raised letters: the systems that this one is significantly better than."
+        else "Superscripts: systems that this one beats significantly."
     )
     lower = ", ".join(comparison.lower_is_better)
-    less = f" Less is better in {lower}." if lower else ""
+    less = f" Lower is better for {lower}." if lower else ""
     return (
         f"Mean over queries with its {level} interval. {how} Difference, p (corrected) and wins are for {first}; "
         f"* marks p ≤ {comparison.alpha:g}.{less}"
@@ -141,8 +141,8 @@ def _convention(part: RankedCollection) -> str:
 RESULTS = Panel("table", "Table", "Results", _convention, _results)
 
 
-_ALL_PAIRS = 15  # rows of an interval plot; with more pairs, those of the leader are shown
-_PANELS = 4  # metrics with an interval plot; the table holds all
+_MAX_PAIRS = 15  # rows of an interval plot; with more pairs, only pairs with the leader are shown
+_MAX_PANELS = 4  # metrics with an interval plot; the table has all
 
 
 def _verdicts(part: RankedCollection) -> Markup:
@@ -158,20 +158,20 @@ def _verdicts(part: RankedCollection) -> Markup:
 
 
 def _intervals(part: RankedCollection) -> Markup:
-    """One panel for each metric."""
+    """Show one interval plot per metric."""
     comparison = part.comparison
     panels = []
-    for metric in comparison.metrics[:_PANELS]:
+    for metric in comparison.metrics[:_MAX_PANELS]:
         rows = _by_rank([d for d in comparison.differences if d.metric == metric], part)
-        if len(rows) > _ALL_PAIRS and comparison.baseline is None:
+        if len(rows) > _MAX_PAIRS and comparison.baseline is None:
             rows = [d for d in rows if part.ranked_systems[0] in (d.a, d.b)]
-        rows = rows[: 2 * _ALL_PAIRS]
+        rows = rows[: 2 * _MAX_PAIRS]
         panels.append(panel(metric, intervals(rows, comparison.margin).figure()))
     return side_by_side(*panels)
 
 
 def _by_rank(rows: list[Difference], part: RankedCollection) -> list[Difference]:
-    """In the order of the table; where all pairs are compared, or all with the leader, the higher system first."""
+    """Sort differences as in the table; without a chosen baseline, the better system comes first."""
     place = {name: i for i, name in enumerate(part.ranked_systems)}
     if part.comparison.baseline is None or part.against_leader:
         rows = [d if place[d.a] < place[d.b] else reversed_difference(d) for d in rows]
@@ -179,26 +179,26 @@ def _by_rank(rows: list[Difference], part: RankedCollection) -> list[Difference]
 
 
 def _differences(part: RankedCollection, _: str) -> Markup:
-    beside = "beside" if len(part.comparison.metrics) == 1 else None  # a single plot leaves room for words at its side
+    beside = "beside" if len(part.comparison.metrics) == 1 else None  # next to a single plot there is room for text
     plots = tag("div", _intervals(part), _verdicts(part), cls=beside)
     return join([plots, tag("p", part.comparison.methods, cls="remark")])
 
 
-def _reading(part: RankedCollection) -> str:
+def _differences_remark(part: RankedCollection) -> str:
     return (
-        "Each line is the interval of a mean difference over queries; a line clear of zero is hard to explain by "
-        f"chance. The shaded band is ±{part.comparison.margin:g}: differences within it are too small to matter."
+        "Each line is the confidence interval of a mean difference over queries. A line that excludes zero indicates a "
+        f"real difference. The shaded band is the equivalence margin ±{part.comparison.margin:g}."
     )
 
 
-DIFFERENCES = Panel("differences", "Differences", "Differences and their intervals", _reading, _differences)
+DIFFERENCES = Panel("differences", "Differences", "Differences and their intervals", _differences_remark, _differences)
 
 
-_BARS = 240  # more queries than this are drawn as one outline
+_MAX_BARS = 240  # more queries are drawn as one outline
 
 
 def _wins(part: RankedCollection, _: str) -> Markup:
-    """The leader against each other plotted system, or each against the baseline."""
+    """Show the leader against each other plotted system, or each system against the baseline."""
     comparison, styles = part.comparison, plotted(part.comparison)
     values = comparison.values
     metric = comparison.metrics[0]
@@ -218,10 +218,10 @@ def _wins(part: RankedCollection, _: str) -> Markup:
 def _win_loss_plot(
     name: str, pair: tuple[str, str], a: FloatArray, b: FloatArray, query_name: Callable[[int], str], lower: bool
 ) -> Markup:
-    """Differences query by query, largest win of `a` first; upwards is better for `a`, also where less is better."""
+    """Plot per-query differences sorted by win of `a`; upwards is better for `a` for all metrics."""
     both = np.flatnonzero(~(np.isnan(a) | np.isnan(b)))
     gains = differences(b[both], a[both]) if lower else differences(a[both], b[both])
-    gains = np.where(np.abs(gains) <= ROUNDING, 0.0, gains)  # level, as in `win_tie_loss`
+    gains = np.where(np.abs(gains) <= ROUNDING, 0.0, gains)  # a tie, as in `win_tie_loss`
     order = np.argsort(-gains, kind="stable")
     gains, both = gains[order], both[order]
     reach = float(np.abs(gains).max(initial=0.0)) or 1.0
@@ -230,7 +230,7 @@ def _win_loss_plot(
     x = Scale(0, len(gains), box.left, box.right)
     marked = marked_ticks(-reach, reach, 6)
     frame = axes(box, x, y, [], marked)
-    if len(gains) <= _BARS:
+    if len(gains) <= _MAX_BARS:
         words = [f"query {shortened(query_name(q), 60)}: {number(a[q])} against {number(b[q])}" for q in both.tolist()]
         drawn = join(_bar(i, x, y, gains[i], q, words[i]) for i, q in enumerate(both.tolist()))
     else:
@@ -240,11 +240,11 @@ def _win_loss_plot(
     counts = [
         tag("text", f"▲ better on {wins:,}", x=box.right, y=box.top + 8, cls="name end"),
         tag("text", f"▼ worse on {losses:,}", x=box.left + 4, y=box.bottom - 5, cls="name"),
-        tag("text", f"{len(gains):,} queries, {len(gains) - wins - losses:,} level", x=(box.left + box.right) / 2,
+        tag("text", f"{len(gains):,} queries, {len(gains) - wins - losses:,} ties", x=(box.left + box.right) / 2,
             y=box.bottom + 16, cls="label mid"),
     ]  # fmt: skip
     spoken = f"{name} of {pair[0]} against {pair[1]}: better on {wins}, worse on {losses} of {len(gains)} queries"
-    role = "group" if len(gains) <= _BARS else "img"  # within an image nothing can be reached
+    role = "group" if len(gains) <= _MAX_BARS else "img"  # elements of an image cannot get the focus
     return figure(spoken, 172, frame, drawn, zero, *counts, role=role)
 
 
@@ -253,14 +253,14 @@ def _bar(i: int, x: Scale, y: Scale, gain: float, query: int, words: str) -> Mar
     kind = "win" if gain > 0 else "loss" if gain < 0 else "flat"
     width = max(x(i + 1) - x(i) - 0.4, 0.5)
     place = {"x": x(i), "y": top, "width": width, "height": max(bottom - top, 1.0)}
-    # Of all bars one is reached by Tab, the others from there by arrows.
+    # Tab reaches one bar; arrow keys reach the others.
     return tag(
         "rect", title(words), **place, cls=f"bar {kind}", data_q=query, role="button", tabindex="0" if i == 0 else "-1"
     )
 
 
 def _outline(gains: FloatArray, x: Scale, y: Scale) -> Markup:
-    """Wins and losses as two areas, a point for each pixel."""
+    """Draw wins and losses as two areas, one point per pixel."""
     at = np.unique(np.linspace(0, len(gains) - 1, int(x.stop - x.start)).astype(int))
     parts = []
     for kind, side in (("win", np.maximum(gains, 0.0)), ("loss", np.minimum(gains, 0.0))):
@@ -271,7 +271,7 @@ def _outline(gains: FloatArray, x: Scale, y: Scale) -> Markup:
 
 
 _WINS = (
-    "One bar for each query, sorted: above the line the first system is better, below it the second. A mean hides "
-    "whether many queries gain a little or few a lot."
+    "One bar per query, sorted by difference: above the line the first system is better, below it the second. A mean "
+    "hides whether many queries gain a little or a few gain a lot."
 )
-WINS = Panel("wins", "Queries", "Wins and losses, query by query", _WINS, _wins)
+WINS = Panel("wins", "Queries", "Wins and losses by query", _WINS, _wins)
