@@ -406,7 +406,257 @@ def many(n_queries, per_query, n_systems, name):
 
 
 @pytest.mark.parametrize(
-    ("n_queries", "name"), [(8000, "query"), (30_000, "<        ("l2 is", ("ListNet", "--set", "ListNet.l2=abc")),
+    ("n_queries", "name"), [(8000, "query"), (30_000, "<<<<<<<< a query with an id of some length, number")]
+)
+def test_thousands_of_queries_stay_under_three_megabytes(n_queries, name):
+    made = many(n_queries, 8, 4, name)
+    written = page(made)
+    assert 2_000_000 < len(written.encode()) < 3_000_000
+    shown = Read(written)
+    [found] = shown.explorers()
+    assert {n_queries - 1, 7} <= set(found["number"])
+    assert str(n_queries - 1) in found["documents"]
+    kept, listed = len(found["documents"]), len(found["id"])
+    assert kept < listed <= n_queries
+    assert f"Documents are embedded for {kept:,} of them" in shown.text
+    assert (f"{listed:,} of {n_queries:,} queries are listed" in shown.text) == (listed < n_queries)
+    gap = np.abs(np.subtract(*[made.parts[0].comparison.values.of(f"system {i}", "ndcg@10") for i in (1, 0)]))
+    with_documents = [q for q in map(int, found["documents"]) if q not in (n_queries - 1, 7)]
+    assert min(gap[with_documents]) >= np.sort(gap)[-kept - 3]
+
+
+def test_a_small_budget_still_shows_a_query():
+    part = many(50, 5, 2, "q").parts[0]
+    small, large = explorer(part, 1), explorer(part, 1_000_000)
+    assert (small.listed, small.with_documents) == (1, 0)
+    assert (large.listed, large.with_documents, large.queries) == (50, 50, 50)
+
+
+# Odd data
+
+
+@pytest.mark.parametrize("convention", ["skip-blank", "letor4", "trec_eval", "lightgbm"])
+def test_every_convention_can_be_reported(data, scores, convention):
+    compared = tr.compare(scores, data, ["ndcg@5", "p@5"], convention=convention, baseline="flat")
+    shown = Read(page(tr.report.from_comparison(compared, data, scores)))
+    assert f"Convention {convention}." in shown.text
+
+
+def test_odd_data_can_be_reported():
+    labels = [0.0, 1.0, 2.0, -1.0, 0.0, 0.0, 1.5]
+    data = tr.RankingData(np.zeros((7, 1)), labels, qid=["a", "a", "a", "b", "c", "c", "d"])
+    scores = {"up": np.arange(7.0), "down": -np.arange(7.0), "level": np.ones(7)}
+    for unjudged in ("condense", "drop", "irrelevant"):
+        compared = tr.compare(scores, data, ["ndcg@10"], unjudged=unjudged)
+        made = tr.report.from_comparison(compared, data, scores, unjudged=unjudged)
+        [found] = Read(page(made)).explorers()
+        assert ("b" in found["id"]) == (unjudged == "irrelevant")
+    one = data.select([0])
+    single = {name: column[:3] for name, column in scores.items()}
+    assert "∞" in Read(page(tr.report.from_comparison(tr.compare(single, one), one, single))).text
+
+
+def test_more_systems_than_colors_and_panels(data):
+    rng = np.random.default_rng(0)
+    scores = {f"system {i}": data.labels + rng.normal(0, 1 + i / 4, data.n_documents) for i in range(30)}
+    compared = tr.compare(scores, data, ["ndcg@10"], n_permutations=100, n_resamples=100)
+    made = tr.report.from_comparison(compared, data, scores)
+    assert len(made.parts[0].spreads) == 12
+    shown = Read(page(made))
+    assert "12 of 30 systems" in shown.text
+    assert all(f"system {i} " in shown.text for i in range(30))
+    assert "hollow" in page(made)
+
+
+def test_labels_that_are_not_grades(data, scores):
+    fine = data.replace(labels=data.labels + np.random.default_rng(0).uniform(0, 0.9, data.n_documents))
+    [spread] = spreads({"good": scores["good"]}, fine, {"good": 0})
+    assert len(spread.grades) == 5
+    assert sum(spread.documents) == data.n_documents
+
+
+def test_what_does_not_belong_together_is_refused(data, scores):
+    compared = tr.compare(scores, data)
+    with pytest.raises(DataError, match="differ from the comparison"):
+        tr.report.from_comparison(compared, data, {**scores, "good": scores["flat"]})
+    with pytest.raises(DataError, match="differ from the comparison"):
+        tr.report.from_comparison(compared, data.replace(labels=data.labels + 1))
+    with pytest.raises(UnknownNameError, match="goood"):
+        tr.report.from_comparison(compared, data, scores, rankers={"goood": None})
+    with pytest.raises(UnknownNameError, match="middling"):
+        tr.report.from_comparison(compared, data, {"good": scores["good"], "flat": scores["flat"]})
+    with pytest.raises(DataError, match="for each"):
+        tr.report.from_comparison(compared, data, scores, probabilities={"good": np.ones((3, 2))})
+    with pytest.raises(DataError, match="at least one comparison"):
+        ComparisonReport("nothing", ())
+
+
+# Plots
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 8))
+def test_ticks_are_round_and_within(low, width, wanted):
+    found = ticks(low, low + width, wanted)
+    assert len(found) <= 2 * wanted + 2
+    assert found == sorted(found)
+    assert all(low - 1e-6 * width - 1e-9 * abs(low) <= t <= low + width + 1e-6 * width + 1e-9 * abs(low) for t in found)
+
+
+def test_scales_stop_at_their_ends():
+    linear, log = Scale(0, 10, 100, 200), Scale(0.01, 100, 0, 4, log=True)
+    assert [linear(v) for v in (-5, 0, 5, 10, float("inf"))] == [100, 100, 150, 200, 200]
+    assert log(1.0) == pytest.approx(2.0)
+    assert Scale(1, 1, 0, 10)(1) == 5
+
+
+def test_charts_leave_out_what_is_not_known():
+    line = Line("a", (1.0, 2.0, 3.0), (0.5, float("nan"), 0.7), 0)
+    drawn = curves(Chart("t", "x", "y", (line, Line("b", (1.0,), (float("nan"),), 1)))).figure()
+    drawn = drawn[: drawn.index("M44")]  # without the names below
+    assert drawn.count("<circle") == 2
+    assert "nan" not in drawn
+
+
+# Experiments
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    data = tr.synthetic(n_queries=45, n_documents=(3, 10), seed=0)
+    systems = {"least": "LeastSquares", "trees": tr.TreeRanker(n_trees=4, min_data_in_leaf=2), "net": ("ListNet", {})}
+    folder = tmp_path_factory.mktemp("runs")
+    experiment = tr.Experiment(
+        {"one": data}, systems, metrics="ndcg@10,map", conventions=("standard", "letor4"), seeds=(0, 1), n_folds=3,
+        cache_dir=folder, threads=1,
+    )  # fmt: skip
+    return experiment.run(verbose=False)
+
+
+def test_an_experiment_becomes_a_report(results):
+    made = tr.report.from_results(results, command="toprank cv …")
+    [part] = made.parts
+    assert part.against_leader
+    assert part.comparison.means == {
+        s: {m: results.pooled(m, "standard", "one")[s] for m in ("ndcg@10", "map")} for s in results.systems
+    }
+    for fold, at in zip(results.folds("one"), np.cumsum([0, *(15,) * 2]), strict=True):
+        test = results.test("one", fold)
+        assert part.qids[at : at + 15].tolist() == [str(qid) for qid in test.qids]
+        values = results.values("ndcg@10", "standard", "one")["least"][fold]
+        np.testing.assert_array_equal(part.comparison.values.of("least", "ndcg@10")[at : at + 15], values)
+        scored = tr.evaluate(results.scores("one", fold, "least"), test, "ndcg@10").per_query["ndcg@10"]
+        np.testing.assert_allclose(values, scored)
+    assert {one.title for one in part.learning} == {"least", "trees", "net"}
+    assert {one.system for one in part.weights} == {"least", "trees", "net"}
+    shown = Read(page(made))
+    for system, mean in results.fold_means("ndcg@10", "letor4", "one").items():
+        assert f"{mean:.4f}" in shown.text, system
+    for system, mean in results.pooled("map", "letor4", "one").items():  # what first sentences speak of, beside it
+        assert f"{mean:.4f}" in shown.text, system
+    assert "folds have different sizes" in shown.text
+    assert "Convention letor4" in shown.text
+    assert "means over 2 seeds" in shown.text
+    assert results.cells[0].fingerprints["test"] in shown.text
+    at_ten = {line.name: line.y[-1] for line in part.at_k[0].lines}
+    assert at_ten["least"] == pytest.approx(part.comparison.means["least"]["ndcg@10"])
+
+
+def test_curves_pass_through_the_metrics_of_the_table():
+    """ERR depends on the highest grade of all, which each of these test parts may lack."""
+    data = tr.synthetic(n_queries=30, n_documents=(4, 9), n_grades=3, seed=2)
+    labels = data.labels.copy()
+    query = tr.folds(data, 3)[0].valid.qids[0]
+    labels[np.flatnonzero(data.qid == query)[0]] = 4.0
+    folds = list(tr.folds(data.replace(labels=labels), 3))
+    assert any(fold.test.labels.max() < 4 for fold in folds)
+    metrics = ("err@5", "ndcg@10", "p@3")
+    run = tr.Experiment(folds, ["LeastSquares", "ListNet"], metrics=metrics, threads=1).run()
+    part = tr.report.from_results(run).parts[0]
+    for metric in metrics:
+        name, _, k = metric.partition("@")
+        [curve] = [one for one in part.at_k if one.title == f"{name} at k"]
+        for line in curve.lines:
+            at = line.x.index(min(float(k), line.x[-1]))
+            assert line.y[at] == pytest.approx(run.pooled(metric)[line.name], abs=1e-12)
+
+
+def test_an_experiment_shows_calibration_and_signed_weights():
+    data = tr.synthetic(n_queries=30, n_documents=(4, 9), n_grades=3, seed=2)
+    systems = {"grades": tr.ExpectedGainRanker(l2=0.1), "linear": tr.LinearRanker("ListNet", l2=0.1)}
+    run = tr.Experiment(data, systems, n_folds=3, threads=1).run()
+    part = tr.report.from_results(run).parts[0]
+    [calibration] = part.calibrations
+    relevance, labels, weights = [], [], []
+    for fold in tr.folds(data, 3):
+        ranker = tr.ExpectedGainRanker(l2=0.1).fit(fold.train, valid=fold.valid)
+        relevance.append(1 - ranker.predict_proba(fold.test)[:, 0])
+        labels.append(fold.test.labels > 0)
+        linear = tr.LinearRanker("ListNet", l2=0.1).fit(fold.train, valid=fold.valid)
+        weights.append(linear.coef_ * linear.standardization_.spread)
+    assert calibration.documents.sum() == data.n_documents
+    total = np.dot(calibration.predicted, calibration.documents)
+    assert total == pytest.approx(np.concatenate(relevance).sum())
+    assert np.dot(calibration.observed, calibration.documents) == pytest.approx(np.concatenate(labels).sum())
+    [shown] = [one for one in part.weights if one.system == "linear"]
+    mean = np.mean(weights, axis=0)
+    assert shown.values == pytest.approx(mean[np.argsort(-np.abs(mean))][: len(shown.values)])
+    assert min(shown.values) < 0 < max(shown.values)
+    assert "Calibration" in Read(page(tr.report.from_results(run))).text
+
+
+def test_documents_without_ids_are_told_apart_over_folds(results):
+    names = tr.report.from_results(results).parts[0].documents.names.tolist()
+    assert len(set(names)) == len(names)
+    assert names[0] == "Fold1 row 1"
+    assert names[-1] == f"Fold3 row {results.test('one', 'Fold3').n_documents}"
+
+
+def test_a_report_without_the_folder_has_numbers_only(results, tmp_path):
+    results.save(tmp_path / "r.parquet")
+    read = type(results).read(tmp_path / "r.parquet")
+    read.cache_dir = None
+    made = tr.report.from_results(read)
+    assert made.parts[0].documents is None
+    assert not made.parts[0].at_k
+    shown = Read(page(made))
+    [found] = shown.explorers()
+    assert found["documents"] == {}
+    assert "scores were not stored" in shown.text
+    assert found["values"] == Read(page(tr.report.from_results(results))).explorers()[0]["values"]
+
+
+@pytest.mark.parametrize("conventions", [("trec_eval", "standard"), ("standard", "trec_eval")])
+def test_a_convention_that_does_not_apply_is_told_and_the_others_are_reported(conventions):
+    data = tr.synthetic(n_queries=30, n_features=3, seed=0)
+    results = tr.Experiment(data, ["LeastSquares", "ListNet"], n_folds=3, conventions=conventions, threads=1).run()
+    made = tr.report.from_results(results)
+    assert [one.convention for one in made.parts[0].comparisons] == ["standard"]
+    assert len(made.parts[0].qids) == 30
+    assert "trec_eval does not apply to data" in Read(page(made)).text
+
+
+def test_an_experiment_with_one_system_cannot_be_compared():
+    data = tr.synthetic(n_queries=30, seed=0)
+    one = tr.Experiment(data, "LeastSquares", n_folds=3, threads=1).run(verbose=False)
+    with pytest.raises(DataError, match="Add systems"):
+        tr.report.from_results(one)
+
+
+# The command line
+
+
+def test_what_cv_cannot_report_is_refused_before_any_work(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("toprank.experiment.running.run", lambda *rest: pytest.fail("work was begun"))
+    file = tmp_path / "data.txt"
+    tr.write(data, file)
+    start = ("cv", file, "--systems")
+    assert "two or more" in invoked(*start, "ListNet", "--html", tmp_path / "r.html", status=2).stderr
+    again = tmp_path / "." / ".." / tmp_path.name / "data.txt"
+    assert "passed twice" in invoked("cv", file, again, "--systems", "ListNet", status=2).stderr
+    for words, wrong in (
+        ("is a folder", ("ListNet,RankSVM", "--html", tmp_path)),
+        ("does not exist", ("ListNet,RankSVM", "--html", tmp_path / "none" / "r.html")),
+        ("l2 must be", ("ListNet", "--set", "ListNet.l2=abc")),
         ("wrong type", ("LambdaMART", "--set", "LambdaMART.n_trees=abc")),
     ):
         assert words in str(CliRunner().invoke(app, [str(word) for word in (*start, *wrong)]).exception)
