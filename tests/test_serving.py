@@ -195,9 +195,9 @@ def test_a_level_that_was_not_seen_is_missing_and_counted(folder, mixed):
         for feature in ("brand", "shop"):
             assert found[f'toprank_unseen_levels_total{{feature="{feature}",model="mixed_trees"}}'] == 1
         for name, value, words in (
-            ("brand", 3.0, "levels are texts, not values such as 3"),
-            ("added", "yesterday", "holds dates, such as"),
-            ("added", 20000, "holds dates, such as"),
+            ("brand", 3.0, "categorical with text values, but the value is 3"),
+            ("added", "yesterday", "takes dates such as"),
+            ("added", 20000, "takes dates such as"),
             ("price", "cheap", "which takes numbers"),
         ):
             answer = client.post("/v1/score", json={"documents": [{"id": "d", "values": {**known, name: value}}]})
@@ -237,7 +237,7 @@ def test_truth_values_are_those_of_a_table(folder):
                 np.testing.assert_allclose([one["score"] for one in told.json()["scores"]], wanted, rtol=1e-12)
             if "brand" in columns:
                 asked = [{"id": 1, "values": [0.5, True, False]}]
-                refused(client.post("/v1/score", json={"documents": asked}), 422, "'brand'.*not values such as false")
+                refused(client.post("/v1/score", json={"documents": asked}), 422, "'brand'.*but the value is false")
 
 
 # ---- refusals ----
@@ -256,8 +256,8 @@ GOOD = {"id": "a", "values": [1, 2, 3]}
         ({"documents": [GOOD], "features": ["price", "age"]}, 422, "'bm25' is missing"),
         ({"documents": [GOOD], "features": ["price", "age", "bm25", "x"]}, 422, "no feature 'x'"),
         ({"documents": [GOOD], "features": ["price", "age", "age"]}, 422, "'age' is named twice"),
-        ({"documents": [{"id": "a", "values": [1, 2]}], "features": NAMES}, 422, "3 features are named"),
-        ({"documents": [{"id": "a", "values": [1, "x", 3]}]}, 422, "word 'x' for the feature 'age'"),
+        ({"documents": [{"id": "a", "values": [1, 2]}], "features": NAMES}, 422, "3 features are listed"),
+        ({"documents": [{"id": "a", "values": [1, "x", 3]}]}, 422, "text 'x' for the numeric feature 'age'"),
         ({"documents": [{"id": "a", "values": [1, [2], 3]}]}, 422, "Document 'a', value number 1.*array"),
         ({"documents": [{"id": "a", "values": 3}]}, 422, "Document 'a': expected"),
         ({"documents": [{"id": 1.5, "values": []}]}, 422, r"expected int \| str, got float at \$.documents\[0\].id"),
@@ -314,7 +314,7 @@ def test_many_names_and_long_ones_are_refused_at_once(client):
 
 def test_names_for_a_model_without_names_are_refused(client):
     asked = {"model": "unnamed", "documents": [GOOD], "features": NAMES}
-    refused(client.post("/v1/rank", json=asked), 422, "by their order, not by names")
+    refused(client.post("/v1/rank", json=asked), 422, "of the model have no names")
 
 
 def test_limits_paths_and_methods(folder):
@@ -393,7 +393,7 @@ def test_a_token_is_asked_for_everywhere_but_at_probes_and_the_page(folder):
         wrong = ("", "Bearer a-long-random-wor", "a-long-random-word", "Basic a-long-random-word", "Bearer")
         for words in (*wrong, "Bearer  ", "Bearer a-long-random-word x", "Bearera-long-random-word"):
             answer = client.post("/v1/rank", **asked, headers={"authorization": words} if words else {})
-            refused(answer, 401, "asks for a token")
+            refused(answer, 401, "requires a token")
             assert answer.headers["www-authenticate"] == "Bearer"
         for scheme in ("Bearer", "bearer", "BEARER", "Bearer "):  # in any case, says RFC 9110
             right = {"authorization": f"{scheme} a-long-random-word"}
@@ -421,7 +421,7 @@ def test_other_addresses_than_loopback_need_a_token(tmp_path):
 
 
 def test_a_port_that_is_taken_is_said():
-    with listening("127.0.0.1", 0) as taken, pytest.raises(FileError, match="cannot be listened on"):
+    with listening("127.0.0.1", 0) as taken, pytest.raises(FileError, match="Cannot listen on"):
         listening("127.0.0.1", taken.getsockname()[1])
 
 
@@ -457,10 +457,10 @@ def test_a_missing_extra_is_named(monkeypatch):
 
 def test_names_of_models(tmp_path):
     assert list(named_files(["a/m.toprank", "b=a/m.toprank"])) == ["m", "b"]
-    with pytest.raises(DataError, match="Two models would be called 'm'"):
+    with pytest.raises(DataError, match="Two models are called 'm'"):
         named_files(["a/m.toprank", "b/m.toprank"])
     for text in ("", "=m.toprank", "m="):
-        with pytest.raises(DataError, match=f"'{text}' is no model; give a file, or NAME=FILE"):
+        with pytest.raises(DataError, match=f"'{text}' is not a model. Give a file, or NAME=FILE"):
             named_files([text])
     with pytest.raises(FileError, match=r"There is no file .*none"):
         Models({"m": tmp_path / "none"})
@@ -536,7 +536,7 @@ def test_roles_that_make_no_sense_are_refused(folder, tmp_path):
         application([folder / "linear.toprank"], shadows=("x",))
     with pytest.raises(DataError, match="'linear' is the primary model and cannot be its own shadow"):
         application([folder / "linear.toprank"], shadows=("linear",))
-    with pytest.raises(DataError, match="compares two models, but 'linear' was named twice"):
+    with pytest.raises(DataError, match="needs two models, but 'linear' was given twice"):
         application(folder / "linear.toprank", interleave=("linear", "linear"), files=LogFiles(tmp_path))
 
 
@@ -595,7 +595,7 @@ def test_a_check_file_must_be_met(folder, tmp_path):
     told = json.loads(beside.read_text())
     told["scores"][2] += 1e-3
     beside.write_text(json.dumps(told))
-    with pytest.raises(FormatError, match="fails its self-test: row 2"):
+    with pytest.raises(FormatError, match="fails its self-test: the score of row 2"):
         models.reload("m")
     beside.write_text(json.dumps({**told, "model": "0" * 64}))
     with pytest.raises(FormatError, match="belongs to another model"):

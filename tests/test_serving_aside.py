@@ -180,7 +180,7 @@ def test_what_takes_too_long_keeps_its_place_until_it_ends():
                 with pytest.raises(RefusedError) as caught:
                     await threads.run(partial(over.wait, PATIENCE), 0.2)
                 refusal = str(caught.value)
-            assert refusal == "The answer took longer than 0.2 s; ask for fewer documents."
+            assert refusal == "The request took longer than 0.2 s. Send fewer documents."
             with pytest.raises(RefusedError, match="overloaded"):
                 await threads.run(lambda: None, PATIENCE)
             over.set()
@@ -299,7 +299,7 @@ def test_as_many_documents_and_bytes_as_allowed_are_taken(folder):
         assert client.post("/v1/rank", content=pieces(0), headers=kind).status_code == 200
         refused(client.post("/v1/rank", content=pieces(1), headers=kind), 413, "larger than")
         four = {"documents": [{"id": number, "values": [0, 0, 0]} for number in range(4)]}
-        refused(client.post("/v1/rank", json=four), 413, "4 documents; this service takes 3")
+        refused(client.post("/v1/rank", json=four), 413, "4 documents, but the limit is 3")
 
 
 def test_a_body_that_is_much_too_large_is_not_read_to_its_end(folder):

@@ -87,7 +87,7 @@ def test_interleaved_lists_and_their_clicks(folder, tmp_path):
         assert [one["rank"] for one in told["ranking"]] == [1, 2, 3, 4]
         ids = [one["id"] for one in told["ranking"]]
         refused(tell(client, told["impression"], "x"), 422, "not in this")
-        refused(tell(client, "x"), 404, "There is no list")
+        refused(tell(client, "x"), 404, "is unknown")
         for new in (1, 0):  # sent twice, counted once
             assert tell(client, told["impression"], ids[0]).json() == {"counted": new, "again": 1 - new}
         assert sum(value for key, value in counted(client).items() if "interleaved_clicks_total" in key) == 1
@@ -291,7 +291,7 @@ def test_a_secret_is_a_word_of_a_file(tmp_path):
     (tmp_path / "s").write_text("0123456789abcdef\n")
     assert read_secret(tmp_path / "s") == "0123456789abcdef"
     (tmp_path / "s").write_text("0123456789abcde\n")
-    with pytest.raises(DataError, match="a secret is one word of at least 16"):
+    with pytest.raises(DataError, match="a secret must be a word of at least 16"):
         read_secret(tmp_path / "s")
     with pytest.raises(FileError, match="cannot be read"):
         read_secret(tmp_path / "none")

@@ -96,7 +96,7 @@ def test_lists_and_events_are_written_as_they_were_served(folder, tmp_path):
 def test_without_a_log_answers_are_what_they_were(folder):
     with serving(folder, "linear") as client:
         assert ask(client).keys() == {"model", "version", "ranking"}
-        refused(tell(client, "x", click("d0")), 404, "keeps no log")
+        refused(tell(client, "x", click("d0")), 404, "has no event log")
 
 
 def test_features_are_written_where_asked_for_in_the_order_shown(folder, tmp_path):
@@ -163,7 +163,7 @@ def test_clicks_before_the_one_that_found_no_room_are_counted_once_when_they_are
         events = [click(one["id"]) for one in told["ranking"][:2]]
         honest, room = EventLog.done, iter([True, False])
         monkeypatch.setattr(EventLog, "done", lambda self, one: next(room) and honest(self, one))
-        refused(tell(client, told["impression"], *events), 503, "send them again")
+        refused(tell(client, told["impression"], *events), 503, "Send the events again")
         monkeypatch.undo()
         assert tell(client, told["impression"], *events).json() == {"counted": 1, "again": 1}
         assert sum(value for key, value in counted(client).items() if "interleaved_clicks_total" in key) == 1
@@ -429,7 +429,7 @@ def test_what_is_written_after_its_file_was_removed_is_written_to_another(tmp_pa
 def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(folder, tmp_path):
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(DataError, match="the log cannot be written there"),
+        pytest.raises(DataError, match="log cannot be written to"),
         serving(folder, "linear", files=LogFiles(tmp_path / "file" / "log")),
     ):
         pass
@@ -499,7 +499,7 @@ def test_short_lists_are_not_swapped():
 @pytest.mark.parametrize("told", ["swap-neighbors", "swap-neighbors:0", "swap-neighbors:1.5", "shuffle:0.1",
                                   "swap-neighbors:0.1:1", "swap-neighbors:0.1:3:4", "swap-neighbors:x"])  # fmt: skip
 def test_ways_to_explore_that_are_none_are_refused(told):
-    with pytest.raises(DataError, match=r"is no way to explore: give swap-neighbors:SHARE"):
+    with pytest.raises(DataError, match=r"is not an exploration method\. Give swap-neighbors:SHARE"):
         Exploration(told)
 
 
@@ -613,7 +613,7 @@ def test_trials_that_cannot_be_are_refused_at_the_start(folder, tmp_path):
     for options, words in (
         ({"split": ["nothing=5"]}, "no model called 'nothing'"),
         ({"split": ["fewer=5"]}, "different columns"),
-        ({"split": ["other=5"], "files": None}, "A split needs a log"),
+        ({"split": ["other=5"], "files": None}, "A split needs an event log"),
         ({"explore": "swap-neighbors:0.1", "files": None}, "Exploring needs a log"),
     ):
         given = {"files": LogFiles(tmp_path), **options}

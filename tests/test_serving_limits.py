@@ -39,7 +39,7 @@ def test_a_check_is_met_by_the_very_scores_and_needs_rows(folder, tmp_path):
     beside = write_check(file, rows(4))
     beside.write_text(json.dumps({**json.loads(beside.read_text()), "tolerance": 0.0}))
     assert Models({"m": file}).get("m").version
-    with pytest.raises(DataError, match="needs a row at least"):
+    with pytest.raises(DataError, match="needs at least one"):
         write_check(file, np.empty((0, 3)))
     with pytest.raises(DataError, match="2 columns, but the model takes 3"):
         write_check(file, [[1.0, 2.0]])
@@ -164,7 +164,7 @@ def test_models_with_other_levels_are_each_asked_in_their_own(folder):
 @pytest.mark.parametrize("word", ["0123456789abcde\x07f", "0123456789 abcdef", "0123456789abcde"])
 def test_a_token_is_one_printable_word_of_sixteen_characters(tmp_path, word):
     (tmp_path / "t").write_text(word)
-    with pytest.raises(DataError, match="one word of at least 16"):
+    with pytest.raises(DataError, match="must be a word of at least 16"):
         read_token(tmp_path / "t", "127.0.0.1")
 
 
@@ -189,5 +189,5 @@ def test_a_refusal_is_no_longer_than_a_sentence_however_long_the_words_are(folde
             answer = client.post("/v1/rank", json={"documents": [document, {"id": "c", "values": short}]})
             assert answer.status_code == 422
             assert answer.json()["error"].startswith("Document ")
-            assert answer.json()["error"].endswith(", which takes numbers.")
+            assert answer.json()["error"].endswith("for the numeric feature 'price'.")
             assert len(answer.content) < 4000

@@ -31,10 +31,10 @@ def serve(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Answer HTTP requests with models, until SIGTERM or Ctrl-C.
+    """Serve models over HTTP, until SIGTERM or Ctrl-C.
 
-    Rankings come from POST /v1/rank; a page to try it is at /, the other endpoints are in /openapi.json. SIGHUP reads
-    the model files again. Standard error gets one line of JSON for each request, unless --quiet.
+    POST /v1/rank ranks documents; / is a page for trying it, and /openapi.json describes the other endpoints. SIGHUP
+    reloads the model files. Each request is logged as a line of JSON on standard error, unless --quiet.
 
     For example:
 

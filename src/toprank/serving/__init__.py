@@ -1,6 +1,6 @@
-"""Serving: models behind HTTP, in a process that starts fast, stays small and says what it does.
+"""Serving: models behind HTTP.
 
-`toprank serve` runs it; `application` is the same as an ASGI application, for servers of other kinds.
+`toprank serve` runs the service; `application` returns it as an ASGI application for other servers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _PACKAGES = ("uvicorn", "msgspec", "prometheus_client")
 
 
 def check_installed() -> None:
-    """Say which extra is needed, where it is not installed."""
+    """Raise an error that names the missing extra, if a package is not installed."""
     for package in _PACKAGES:
         if find_spec(package) is None:
             raise MissingExtraError(f"Serving needs {package}, which is not installed: pip install 'toprank[serve]'.")
 
 
 def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **options: Any) -> Service:
-    """An ASGI application that answers with models, as `toprank serve` runs it.
+    """Return an ASGI application that answers with models, as `toprank serve` runs it.
 
     Args:
         models: a model file, or several, each a path or ``NAME=PATH``; the first is the primary one.
-        **options: keywords of `toprank.serving.settings.ServiceOptions`, and ``reference``, ``extension`` and ``log``
-            of `toprank.serving.service.Service`.
+        **options: keyword arguments of `toprank.serving.settings.ServiceOptions`, and ``reference``, ``extension`` and
+            ``log`` of `toprank.serving.service.Service`.
 
     >>> import tempfile, toprank as tr
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""`python -m toprank.serving`: `toprank serve` for an image that has only what scoring needs (packaging/)."""
+"""`python -m toprank.serving`: the command `toprank serve` for images that contain only the packages for scoring."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from toprank.serving.settings import Option, Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve, and give the status of the process: 0 (as asked), 1 (cannot start), 2 (wrong usage), 130, 143."""
-    # The first process of a container is not ended by a signal that it does not handle.
+    """Run the service and return the exit status: 0 (stopped as requested), 1 (failed to start), 2 (wrong usage), 130,
+    143.
+    """
+    # PID 1 of a container ignores signals without a handler.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         check_installed()
-    except ToprankError as problem:  # before anything is imported that needs the extra
+    except ToprankError as problem:  # Check before the imports that need the extra.
         return _failed(str(problem), 1)
     try:
         from toprank.serving.startup import start
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("Interrupted.", 130)
     except MemoryError:
-        return _failed("There is not enough memory for this.", 1)
+        return _failed("Out of memory.", 1)
     except OSError as problem:
         about = "" if problem.filename is None else f"{problem.filename}: "
         return _failed(f"{about}{problem.strerror or problem}.", 1)
@@ -51,7 +53,7 @@ def _failed(sentence: str, status: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The options of `Settings`."""
+    """Return the parser with the options of `Settings`."""
     parser = argparse.ArgumentParser("python -m toprank.serving", description="Answer HTTP requests with models.")
     parser.add_argument("models", nargs="+", metavar="MODEL", help="A model file, or NAME=FILE; the first is primary.")
     hints = get_type_hints(Settings, include_extras=True)
@@ -64,12 +66,12 @@ def _parser() -> argparse.ArgumentParser:
             help=option.help + shown,
             **_taken(kind, option),
         )
-    parser.add_argument("--quiet", "-q", action="store_true", help="No line for each request.")
+    parser.add_argument("--quiet", "-q", action="store_true", help="Do not log requests.")
     return parser
 
 
 def _taken(kind: Any, option: Option) -> dict[str, Any]:
-    """How a value of a type is taken from the command line."""
+    """Return the arguments of `add_argument` for a type."""
     if isinstance(kind, UnionType):
         (kind,) = (member for member in get_args(kind) if member is not NoneType)
     if kind is bool:

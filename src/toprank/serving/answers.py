@@ -1,4 +1,4 @@
-"""The work behind the endpoints: from a request that was understood to what is sent back. Nothing here waits."""
+"""Response types, and the functions that compute responses from parsed requests. None of them waits for I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ScoredDocument(Struct, gc=False):
 
 
 class RankedDocument(Struct, gc=False):
-    """A document, its score and its rank, from 1."""
+    """A document with its score and its rank, from 1."""
 
     id: Id
     score: float
@@ -40,12 +40,14 @@ class RankedDocument(Struct, gc=False):
 
 
 class Ranking(Struct, omit_defaults=True):
-    """Documents in order of rank, and the model that ranked them."""
+    """Documents by rank, and the model that ranked them."""
 
     model: str
     version: str
     ranking: list[RankedDocument]
-    request: Annotated[str | None, Meta(description="What events of this list name; of a service with a log.")] = None
+    request: Annotated[
+        str | None, Meta(description="Id of the list, to be sent with its events; null without a log.")
+    ] = None
 
 
 class Scores(Struct):
@@ -57,7 +59,7 @@ class Scores(Struct):
 
 
 class PairMember(Struct):
-    """A document of the pair that is explained."""
+    """A document of the explained pair."""
 
     id: Id
     name: str
@@ -66,7 +68,7 @@ class PairMember(Struct):
 
 
 class FeatureContribution(Struct):
-    """What a feature contributes to the difference of the scores, and the values of both documents."""
+    """Contribution of a feature to the difference of the scores, and its values for both documents."""
 
     feature: str
     a: str
@@ -76,7 +78,7 @@ class FeatureContribution(Struct):
 
 
 class PairExplanation(Struct):
-    """Why document a has another score than document b."""
+    """Explanation of the difference between the scores of documents a and b."""
 
     model: str
     version: str
@@ -99,40 +101,40 @@ class InterleavedDocument(Struct):
 
 
 class InterleavedList(Struct):
-    """A list of two models, and the impression that its clicks name."""
+    """A list of two models, and its id, to be sent with its clicks."""
 
     impression: str
     ranking: list[InterleavedDocument]
 
 
 class CountedEvents(Struct):
-    """How many events were taken, and how many had been told before."""
+    """Number of new events, and number of events received before."""
 
     counted: int
     again: int
 
 
 class ModelList(Struct):
-    """The models that serve."""
+    """The models of the service."""
 
     primary: str
     models: list[dict[str, Any]]
 
 
 class Status(Struct):
-    """How the process is."""
+    """State of the process."""
 
     status: str
 
 
 class Refusal(Struct):
-    """Why a request was refused."""
+    """Reason for rejecting a request."""
 
-    error: Annotated[str, Meta(description="What is wrong, in a sentence.")]
+    error: Annotated[str, Meta(description="The reason, as a sentence.")]
 
 
 class ScoredRequest(NamedTuple):
-    """A request that was answered; `order` has the rows that were shown, best first, `ids` and `values` all rows'."""
+    """A scored request: `order` contains the rows shown, best first; `ids` and `values` are for all rows."""
 
     X: FloatArray
     scores: FloatArray
@@ -145,12 +147,12 @@ class ScoredRequest(NamedTuple):
 
 
 _encode = msgspec.json.Encoder().encode
-_MAX_QUOTED = 1000  # characters of a long refusal that are kept, of its beginning and of its end
+_MAX_QUOTED = 1000  # Number of characters kept from the beginning and the end of a long message.
 JSON = b"application/json"
 PLAIN = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-"""Headers of every answer."""
+"""Headers of every response."""
 LEAVE = ((b"connection", b"close"),)
-"""Headers of an answer after which the connection ends."""
+"""Headers of a response after which the connection is closed."""
 _AGAIN = ((b"retry-after", b"1"),)
 
 
@@ -165,15 +167,15 @@ class HttpAnswer(NamedTuple):
 
     @classmethod
     def from_value(cls, value: Any, facts: Mapping[str, Any] = {}) -> Self:
-        """Answer with a value as JSON."""
+        """Return a value as a JSON response."""
         return cls(200, _encode(value), facts=facts)
 
 
 def refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> HttpAnswer:
-    """Answer with the reason why a request is refused."""
-    # After 408 and 413 the rest of the body may still be under way.
+    """Return a response with the reason for rejecting a request."""
+    # After 408 and 413, the rest of the body may still arrive.
     more = LEAVE if status in (408, 413) else _AGAIN if status == 503 else ()
-    if len(sentence) > 2 * _MAX_QUOTED:  # an id or a word may be as long as the body
+    if len(sentence) > 2 * _MAX_QUOTED:  # Ids and words may be as long as the body.
         sentence = f"{sentence[:_MAX_QUOTED]} … {sentence[-_MAX_QUOTED:]}"
     return HttpAnswer(status, _encode(Refusal(sentence)), headers=(*headers, *more))
 
@@ -181,19 +183,19 @@ def refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...]
 def read_rows(
     model: LoadedModel, request: ScoreRequest | InterleaveRequest, limit: int
 ) -> tuple[list[Any], RequestRows]:
-    """The ids of the documents and their rows."""
+    """Return the ids of the documents and their rows."""
     ids = check_ids(request.documents, limit)
     if request.query is None and model.ranker.uses_query_context:
         raise RefusedError(
             422,
-            f"The model '{model.name}' looks at the other documents of the query, so say which query these are of: "
-            "give query, and all of its documents in one request.",
+            f"The scores of model '{model.name}' depend on the whole query. Give query, and all of its documents in "
+            "one request.",
         )
     return ids, model.columns.rows(request.documents, request.features, request.query_text)
 
 
 def score(model: LoadedModel, request: ScoreRequest, limit: int) -> ScoredRequest:
-    """The scores in the order of the request."""
+    """Score the documents in the order of the request."""
     ids, (X, unseen) = read_rows(model, request, limit)
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(name, score) for name, score in zip(ids, scores.tolist(), strict=True)]
@@ -212,7 +214,7 @@ def score(model: LoadedModel, request: ScoreRequest, limit: int) -> ScoredReques
 def rank(
     model: LoadedModel, request: RankRequest, limit: int, list_id: str | None = None, swap: int | None = None
 ) -> ScoredRequest:
-    """The documents in order of rank; the one at the place `swap` is exchanged with the next."""
+    """Rank the documents; the one at index `swap` is exchanged with the next."""
     ids, (X, unseen) = read_rows(model, request, limit)
     scores = model.scores(X) if ids else np.empty(0)
     order, values = model.order(scores, request.top) if ids else [], scores.tolist()
@@ -235,12 +237,12 @@ def rank(
 def rank_by_both(
     models: tuple[LoadedModel, LoadedModel], request: InterleaveRequest, limit: int
 ) -> tuple[list[Any], list[int], list[int]]:
-    """The ids, and how two models rank them."""
+    """Return the ids, and the rankings of two models."""
     if not request.documents:
         return [], [], []
     first, second = models
     if not first.columns.accepts_same_requests(second.columns):
-        raise RefusedError(422, f"'{first.name}' and '{second.name}' take different columns and cannot be interleaved.")
+        raise RefusedError(422, f"'{first.name}' and '{second.name}' use different columns and cannot be interleaved.")
     ids, rows = read_rows(first, request, limit)
     same = first.columns.encoding == second.columns.encoding and first.columns.text is None
     _, others = (ids, rows) if same else read_rows(second, request, limit)
@@ -248,15 +250,15 @@ def rank_by_both(
 
 
 def explain(model: LoadedModel, request: ExplainRequest, limit: int) -> bytes:
-    """Why document a has another score than document b."""
+    """Explain the difference between the scores of documents a and b."""
     ids, (X, _) = read_rows(model, request, limit)
     for document in (request.a, request.b):
         if document not in ids:
             raise RefusedError(422, f"Document {document!r} is not among the documents of the request.")
     if request.a == request.b:
-        raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
+        raise RefusedError(422, "An explanation compares two documents, but a and b are the same.")
     names = [str(document) for document in ids]
-    if len(set(names)) < len(names):  # the number 1 and the word "1"
+    if len(set(names)) < len(names):  # the number 1 and the text "1" are two ids
         names = [repr(document) for document in ids]
     called = getattr(model.ranker, "feature_names_in_", None)
     data = RankingData(X, document_ids=names, feature_names=called, encoding=model.ranker.encoding_)

@@ -1,4 +1,4 @@
-"""The counters of a service, which /metrics shows in Prometheus's format."""
+"""Metrics of a service, exposed at /metrics in the Prometheus format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class _ReadGauge(NamedTuple):
-    """Numbers that are read at every scrape, each with its own labels."""
+    """A gauge whose values are read at every scrape, each with its own labels."""
 
     name: str
     help: str
@@ -23,7 +23,7 @@ class _ReadGauge(NamedTuple):
     read: Callable[[], Mapping[tuple[str, ...], float]]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """What the library asks for."""
+        """Collect the values, as prometheus_client requires."""
         family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
         for labels, number in self.read().items():
             family.add_metric(labels, number)
@@ -34,9 +34,9 @@ Collector.register(_ReadGauge)
 
 
 class Counters:
-    """Everything that a service counts, with memory and processor time of the process; `gauge` adds further numbers.
+    """Metrics of a service, including memory and CPU time of the process; `gauge` adds further ones.
 
-    A registry of its own: several services of one process do not mix their numbers.
+    Every instance has its own registry, so several services in one process stay separate.
     """
 
     def __init__(self) -> None:
@@ -45,17 +45,17 @@ class Counters:
         self.requests = self._count("requests", "Requests by endpoint and status.", "endpoint", "status")
         self.seconds = self._spread("request_seconds", "Time to answer.", SECONDS, "endpoint")
         self.documents = self._spread("documents", "Documents of a request.", DOCUMENTS, "model")
-        self.missing = self._count("missing_values", "Values that were null, or levels not seen in training.", "model")
-        self.unseen = self._count("unseen_levels", "Levels not seen in training, taken as missing.", "model", "feature")
+        self.missing = self._count("missing_values", "Values that were null, or unknown categories.", "model")
+        self.unseen = self._count("unseen_levels", "Unknown categories, treated as missing.", "model", "feature")
         self.reloads = self._count("reloads", "Model files read again, by outcome.", "model", "outcome")
         pair = ("model", "shadow")
-        self.shadowed = self._count("shadow_requests", "Requests that a shadow scored, too.", *pair)
-        self.shadow_failed = self._count("shadow_failures", "Requests that a shadow could not score.", *pair)
-        self.shadow_skipped = self._count("shadow_skipped", "Requests for which a shadow had no time.", *pair)
-        self.shadow_changed = self._count("shadow_rankings_changed", "Rankings that differ from the model's.", *pair)
+        self.shadowed = self._count("shadow_requests", "Requests scored by a shadow model.", *pair)
+        self.shadow_failed = self._count("shadow_failures", "Requests that a shadow model failed to score.", *pair)
+        self.shadow_skipped = self._count("shadow_skipped", "Requests skipped because a shadow model was busy.", *pair)
+        self.shadow_changed = self._count("shadow_rankings_changed", "Rankings that a shadow model changes.", *pair)
         self.shadow_first = self._count("shadow_first_changed", "Rankings whose first document differs.", *pair)
         self.shadow_overlap = self._spread("shadow_overlap_at_10", "Share of the first 10 in both.", SHARES, *pair)
-        self.impressions = self._count("interleaved_lists", "Interleaved lists that were made.")
+        self.impressions = self._count("interleaved_lists", "Interleaved lists.")
         self.clicks = self._count("interleaved_clicks", "Clicks on interleaved lists, by the model's team.", "model")
         self.log_records = self._count("log_records", "Lists and events written to the log.", "kind")
         self.log_dropped = self._count("log_dropped", "Lists and events that were lost, by reason.", "kind", "reason")
@@ -72,9 +72,9 @@ class Counters:
     def gauge(
         self, name: str, help: str, labels: tuple[str, ...], read: Callable[[], Mapping[tuple[str, ...], float]]
     ) -> None:
-        """Show numbers that rise and fall: `read` returns them, at every scrape, by their labels."""
+        """Register a gauge: `read` returns its values by labels at every scrape."""
         self._registry.register(_ReadGauge(name, help, labels, read))
 
     def text(self) -> bytes:
-        """The metrics, as Prometheus reads them."""
+        """Return the metrics in the Prometheus text format."""
         return generate_latest(self._registry)

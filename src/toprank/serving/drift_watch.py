@@ -1,7 +1,7 @@
-"""How far the requests to the primary model have drifted from its training data, shown at /metrics.
+"""Drift of the requests to the primary model from its training data, reported at /metrics.
 
-The last requests are kept. /metrics shows the last comparison; if that is more than a minute old, a thread makes
-another, and nobody waits for it.
+Recent requests are kept. /metrics reports the last comparison; if that is more than a minute old, a thread starts
+another in the background.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from toprank.serving.counters import Counters
 from toprank.serving.models import LoadedModel, Models
 from toprank.serving.worker_pool import WorkerPool
 
-_LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; requests and values that are kept at most
-_SECONDS = 60.0  # between two comparisons
-_OLD = 600.0  # seconds after which a comparison says nothing of today
+_LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # Minimum number of requests; maximum numbers of requests and values kept.
+_SECONDS = 60.0  # Seconds between comparisons.
+_OLD = 600.0  # Seconds after which a comparison is outdated.
 _RESAMPLES = 200
 _MEANINGS = {
     "alarms": "Shifts that need attention.",
     "score_psi": "Population stability index of the scores.",
-    "largest_feature_psi": "Population stability index of the feature that moved most.",
+    "largest_feature_psi": "Largest population stability index of a feature.",
     "features_drifted": "Features whose shift is significant and large.",
-    "missing_share": "The share of values that are missing.",
+    "missing_share": "Fraction of missing values.",
     "out_of_range_share": "The share of values outside of the reference's range.",
-    "expected_dcg": "The DCG@10 to expect, without labels.",
+    "expected_dcg": "Expected DCG@10, estimated without labels.",
     "expected_dcg_change": "Change of the expected DCG since the reference.",
 }
 
@@ -45,18 +45,21 @@ class _Comparison(NamedTuple):
 
 
 class DriftWatch:
-    """The last requests to the primary model against `reference`, which has the columns of its training."""
+    """Comparison of recent requests to the primary model with `reference`, which has the columns of its
+    training data.
+    """
 
     def __init__(self, reference: RankingData, models: Models, counters: Counters) -> None:
         self._reference, self._models = reference, models
         self._kept: deque[FloatArray] = deque()
         self._size, self._version = 0, ""
-        self._lock, self._worker = Lock(), WorkerPool(1, 0, "drift")  # one comparison at a time, and none that waits
+        self._lock, self._worker = Lock(), WorkerPool(1, 0, "drift")  # one comparison at a time, without a queue
         self._last: _Comparison | None = None
-        self._due = 0.0  # when to compare again
+        self._due = 0.0  # time of the next comparison
         self._failed = counters.drift_failed
-        monitor(models.get(None).ranker, reference, reference, n_resamples=99)  # refuses at once what does not fit
-        counters.gauge("toprank_drift_requests", "Requests that drift is measured on.", (), self._count)
+        # reports incompatible reference data at startup
+        monitor(models.get(None).ranker, reference, reference, n_resamples=99)
+        counters.gauge("toprank_drift_requests", "Requests used for drift.", (), self._count)
         for name, meaning in _MEANINGS.items():
             counters.gauge(f"toprank_drift_{name}", meaning, ("model",), partial(self._gauge, name))
         counters.gauge(
@@ -64,7 +67,9 @@ class DriftWatch:
         )
 
     def observe(self, model: LoadedModel, X: FloatArray) -> None:
-        """Remember the documents of a request that `model` answered; those of another version may have other codes."""
+        """Keep the documents of a request that `model` answered; requests to other versions, whose codes may differ,
+        are dropped.
+        """
         with self._lock:
             if model.version != self._version:
                 self._kept.clear()
@@ -75,7 +80,7 @@ class DriftWatch:
                 self._size -= self._kept.popleft().size
 
     def drift(self) -> tuple[str, Drift] | None:
-        """The model's name and what has moved; None before enough was asked, and compared."""
+        """Return the name of the model and its drift; None before there are enough requests and a comparison."""
         model, now = self._models.get(None), monotonic()
         with self._lock:
             enough = model.version == self._version and len(self._kept) >= _LEAST
@@ -96,7 +101,7 @@ class DriftWatch:
             )
             drift = monitor(model.ranker, self._reference, new, n_resamples=_RESAMPLES)
             comparison = _Comparison(model.version, monotonic(), model.name, drift)
-        except Exception:  # noqa: BLE001 - nobody waits for it; a model that was replaced may take other columns
+        except Exception:  # noqa: BLE001 - runs in the background; a replaced model may use other columns
             self._failed.labels(model.name).inc()
         with self._lock:
             self._last = comparison

@@ -1,13 +1,12 @@
-"""Files of what was served and what users did, for `toprank.clicks.read`.
+"""Log files of served lists and user events, for `toprank.clicks.read`.
 
-They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` has the lists,
-``events-….jsonl`` what users did with them. A request never waits: records go to a queue of bounded size, which a
-thread writes out several times a second. A record that finds no room in the queue, or on the disk, is counted and
-dropped. Records may come from any thread. The oldest files are removed before lines are written that would exceed the
-limit on all files together.
+The files are JSON lines in the format of OpenSearch's User Behavior Insights: ``queries-….jsonl`` contains the lists,
+``events-….jsonl`` the events. Requests never wait: records go to a queue of limited size, which a thread writes several
+times per second. Records that do not fit into the queue or on the disk are counted and dropped. Any thread may add
+records. Before a write that would exceed the total size limit, the oldest files are removed.
 
-Every process writes files of its own, so that nothing is ever appended to a torn line. A line that could be written
-only in part is taken back; if the process is killed in between, the last line of a file is torn, and readers skip it.
+Every process writes its own files, so nothing is appended to an incomplete line. A partially written line is truncated;
+if the process is killed before that, the last line of a file is incomplete, and readers skip it.
 """
 
 from __future__ import annotations
@@ -31,18 +30,20 @@ from toprank.errors import DataError
 from toprank.serving.counters import Counters
 from toprank.serving.settings import LogFiles
 
-_SECONDS = 0.25  # between two writes: records since the last one are lost if the process is killed
-_WAITING = 64 << 20  # bytes of lines that may wait to be written
-_AT_ONCE = 4 << 20  # bytes that are written in one go
-_FILE = 64 << 20  # bytes of a file at most
-_SHARE = 8  # a file has at most one in so many of all bytes, so that removing the oldest removes little
-_HOUR = 3600.0  # a file is no longer open than that, so that what is too old can be removed
-_LOOK = 60.0  # seconds between looks at what is too old, and between complaints
+_SECONDS = 0.25  # Seconds between writes; a killed process loses the records since the last write.
+_WAITING = 64 << 20  # Maximum size of the queue in bytes.
+_AT_ONCE = 4 << 20  # Maximum size of a write in bytes.
+_FILE = 64 << 20  # Maximum size of a file in bytes.
+_SHARE = 8  # Minimum number of files that fill the size limit, so that removing the oldest one frees little.
+_HOUR = 3600.0  # Seconds after which a file is closed, so that old files can be removed.
+_LOOK = 60.0  # Seconds between checks for old files, and between error messages.
 _KINDS = ("queries", "events")
 
 
 class ShownAttributes(Struct, omit_defaults=True, gc=False):
-    """What else is known of a list; of an interleaved one `model` and `version` are those of both, joined by a plus."""
+    """Further attributes of a list; `model` and `version` of an interleaved list are those of both models, joined by a
+    plus.
+    """
 
     model: str
     version: str
@@ -50,17 +51,17 @@ class ShownAttributes(Struct, omit_defaults=True, gc=False):
     teams: list[str] | None = None
     explored: bool = False
     propensity: float | None = None
-    """The chance that this list is shown, of all those that exploring might have made of the ranking; None: 1."""
+    """Probability of this list among the lists that exploration could have made of the ranking; None for 1."""
     arm: str | None = None
     share: float | None = None
-    """Of the arm, how many of all keys it gets."""
+    """Share of keys assigned to the arm."""
     features: dict[str, list[float | None]] | None = None
     device: str | None = None
     surface: str | None = None
 
 
 class ShownList(Struct, omit_defaults=True, gc=False, tag_field="application", tag="toprank"):
-    """A list that was served, as a row of ``ubi_queries``; the first field of its line says which program wrote it."""
+    """A served list, as a row of ``ubi_queries``; the first field of the line names the application."""
 
     query_id: str
     timestamp: int
@@ -71,13 +72,13 @@ class ShownList(Struct, omit_defaults=True, gc=False, tag_field="application", t
 
 
 class ObjectOf(Struct, gc=False):
-    """What an event is about."""
+    """The object of an event."""
 
     object_id: str
 
 
 class UserAttributes(Struct, omit_defaults=True, gc=False):
-    """What else is known of an event: an amount of money, or seconds; and an id, where one may happen several times."""
+    """Further attributes of an event: an amount of money or seconds, and an id if the event may occur several times."""
 
     object: ObjectOf
     value: float | None = None
@@ -85,7 +86,7 @@ class UserAttributes(Struct, omit_defaults=True, gc=False):
 
 
 class UserEvent(Struct, omit_defaults=True, gc=False, tag_field="application", tag="toprank"):
-    """What a user did with a document of a list, as a row of ``ubi_events``."""
+    """An event on a document of a list, as a row of ``ubi_events``."""
 
     action_name: str
     query_id: str
@@ -94,38 +95,39 @@ class UserEvent(Struct, omit_defaults=True, gc=False, tag_field="application", t
 
 
 class EventLog:
-    """Files of what was shown and done, written by a thread.
+    """Log files of lists and events, written by a thread.
 
     Args:
-        options: where, and how much of it is kept.
-        counters: where records are counted.
-        complain: called now and then while the disk takes no records.
+        options: location and limits of the files.
+        counters: metrics of the service.
+        complain: called at intervals while writing fails.
     """
 
     def __init__(self, options: LogFiles, counters: Counters, complain: Callable[..., None]) -> None:
         self.options, self._counters, self._complain = options, counters, complain
         _make_folder(options.folder)
         self._waiting: deque[tuple[str, bytes]] = deque()
-        self._size, self._lock = 0, Lock()  # bytes that wait; the loop, the service's threads and the writer count them
+        # Size of the queue, updated by the event loop, the threads of the service, and the writer.
+        self._size, self._lock = 0, Lock()
         word = secrets.token_hex(4)
         self._max_file = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
         self._files = {kind: _File(options.folder, kind, word, self._max_file) for kind in _KINDS}
-        self._room = 0.0  # bytes that may be written before the folder has to be looked at
+        self._room = 0.0  # Number of bytes to write before the next check of the folder.
         self._stopped, self._failed = Signal(), -_LOOK
         self._looked = -_LOOK
         self._thread = Thread(target=self._write_on, name="event log", daemon=True)
         self._thread.start()
 
     def add_list(self, record: ShownList) -> bool:
-        """Queue a list that was served; False if there was no room, and the list is lost."""
+        """Add a served list to the queue; return False if the queue is full and the list is lost."""
         return self._add("queries", record)
 
     def add_event(self, record: UserEvent) -> bool:
-        """Queue what a user did; False if there was no room."""
+        """Add an event to the queue; return False if the queue is full."""
         return self._add("events", record)
 
     def _add(self, kind: str, record: Any) -> bool:
-        # Encoded here, where the record is in the cache: on the writer's thread it costs twice as much.
+        # Encode here, while the record is in the CPU cache: on the thread of the writer it takes twice as long.
         line = _encode(record)
         with self._lock:
             room = self._size + len(line) <= _WAITING or not self._waiting
@@ -137,11 +139,11 @@ class EventLog:
         return room
 
     def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write the queue and stop."""
         self._stopped.set()
         self._thread.join(10.0)
 
-    # ---- on the thread ----
+    # ---- writer thread ----
 
     def _write_on(self) -> None:
         while not self._stopped.wait(_SECONDS):
@@ -159,7 +161,7 @@ class EventLog:
                 kind, line = self._waiting.popleft()
                 lines[kind].append(line)
                 size += len(line)
-                count += 1  # and a line break of each
+                count += 1  # plus one line break per record
             for kind, written in lines.items():
                 if written:
                     self._append(kind, written)
@@ -184,9 +186,9 @@ class EventLog:
             self._counters.log_records.labels(kind).inc(len(lines))
 
     def _remove_old(self, needed: int) -> None:
-        """Remove files that are too old, and the oldest ones until `needed` bytes fit below the limit.
+        """Remove files that are too old, and the oldest ones until `needed` bytes fit within the limit.
 
-        Files of other processes count and are removed, too; files that are open here are not removed.
+        Files of other processes are included; files open in this process are kept.
         """
         self._looked = time.monotonic()
         own = {file.path for file in self._files.values()}
@@ -194,12 +196,12 @@ class EventLog:
         with suppress(OSError):
             for kind in _KINDS:
                 for path in self.options.folder.glob(f"{kind}-*.jsonl"):
-                    with suppress(OSError):  # another process was quicker
+                    with suppress(OSError):  # Another process may have removed it.
                         facts = path.stat()
                         known.append((facts.st_mtime, facts.st_size, path))
         total, oldest = sum(size for _, size, _ in known), time.time() - self.options.days * 86_400.0
         limit = self.options.bytes
-        if total + needed > limit:  # make room for a whole file, so that the folder is not looked at every time
+        if total + needed > limit:  # Make room for a whole file, so that the folder is not checked for every write.
             limit -= max(needed, self._max_file)
         for when, size, path in sorted(known):
             if path in own or (when >= oldest and total <= limit):
@@ -207,7 +209,7 @@ class EventLog:
             with suppress(OSError):
                 path.unlink()
                 total -= size
-        # Other processes may write meanwhile, so look again after as many bytes as a file holds.
+        # Other processes may write too, so check again after the size of one file.
         self._room = min(self.options.bytes - total, max(needed, self._max_file))
 
 
@@ -216,7 +218,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass
 class _Open:
-    """A file that is written to."""
+    """An open file."""
 
     path: Path
     descriptor: int
@@ -224,12 +226,12 @@ class _Open:
     size: int = 0
 
     def is_over(self) -> bool:
-        """Whether it was open for long, or was removed: nobody would read what is written to it then."""
+        """Return whether the file has been open for long, or was removed, so that readers would not see new lines."""
         return time.monotonic() - self.since > _HOUR or os.fstat(self.descriptor).st_nlink == 0
 
 
 class _File:
-    """The files of one kind, one behind the other; readable by their owner alone."""
+    """The consecutive files of one kind, readable only by their owner."""
 
     def __init__(self, folder: Path, kind: str, word: str, most: int) -> None:
         self._folder, self._kind, self._word, self._most = folder, kind, word, most
@@ -238,11 +240,11 @@ class _File:
 
     @property
     def path(self) -> Path | None:
-        """That of the one that is open."""
+        """Path of the open file, if any."""
         return None if self._open is None else self._open.path
 
     def append(self, text: bytes) -> None:
-        """Write whole lines, or none of them: where there is no room for all, the part is taken back."""
+        """Write complete lines or nothing: if the disk is full, the written part is truncated."""
         file = self._open
         if file is not None and (file.size + len(text) > self._most or file.is_over()):
             self.close()
@@ -255,7 +257,7 @@ class _File:
             try:
                 os.ftruncate(file.descriptor, file.size)
                 os.lseek(file.descriptor, file.size, os.SEEK_SET)
-            except OSError:  # what was written of a line stays, so that nothing may follow it
+            except OSError:  # An incomplete line remains, so nothing may be appended to it.
                 self.close()
             raise
         file.size += len(text)
@@ -268,7 +270,7 @@ class _File:
         return _Open(path, descriptor, time.monotonic())
 
     def close(self) -> None:
-        """Finish the file, and remove it if nothing was written to it."""
+        """Close the file, and remove it if it is empty."""
         file, self._open = self._open, None
         if file is None:
             return
@@ -280,11 +282,11 @@ class _File:
 
 
 def _make_folder(folder: Path) -> None:
-    """The folder, made where it is not there; refused where it cannot be written to."""
+    """Create the folder if necessary, and check that it is writable."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = folder / f".{secrets.token_hex(8)}"
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         probe.unlink()
     except OSError as problem:
-        raise DataError(f"{folder}: the log cannot be written there: {problem.strerror}.") from None
+        raise DataError(f"The log cannot be written to {folder}: {problem.strerror}.") from None

@@ -1,4 +1,4 @@
-"""Trials on users: which model a key gets, and which lists are changed a little, so that their clicks can tell."""
+"""Experiments on users: assignment of keys to models, and random perturbation of lists."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import msgspec
 
 from toprank.errors import DataError
 
-_HASHES = 2**64  # different hashes of a key
+_HASHES = 2**64  # Number of hashes of a key.
 _DEPTH = 10
-_WAY = "swap-neighbors"
+_METHOD = "swap-neighbors"
 
 
 class Arm(NamedTuple):
-    """A model of a split, and the share of the keys that get it."""
+    """A model of a split, and its share of the keys."""
 
     model: str
     share: float
 
 
 class TrafficSplit:
-    """Models that share the keys of users.
+    """Assignment of keys to models.
 
-    The arm of a key depends on the key, the names and the shares, never on the order in which they are given, so all
-    replicas agree. If the share of a model is raised, the keys that had it keep it, and the others come from the
-    primary model; keys change between two other models only if three or more share the keys with the primary model and
-    one of them has more than its part of the range (`_allocate`). Another set of models is another experiment, whose
-    keys are assigned anew. The keys 7 and ``"7"`` are one user.
+    The arm of a key depends on the key, the names and the shares, but not on the order of the options, so all replicas
+    agree. If the share of a model increases, its keys stay, and the additional ones come from the primary model; keys
+    move between two other models only if three or more share the keys with the primary model and one of them exceeds
+    its part of the range (`_allocate`). Another set of models is another experiment with a new assignment. The keys 7
+    and ``"7"`` are the same.
 
     Args:
-        primary: the model for all remaining keys.
+        primary: the model of all remaining keys.
         texts: NAME=PERCENT for each other model.
 
     >>> split = TrafficSplit("old", ["new=25"])
@@ -49,11 +49,9 @@ class TrafficSplit:
             name, _, percent = text.partition("=")
             shares[name] = shares.get(name, Fraction(0)) + _share_of(percent, text)
         if primary in shares:
-            raise DataError(f"'{primary}' is the primary model and gets all other keys; name another in the split.")
+            raise DataError(f"'{primary}' is the primary model and gets all other keys. Name another in the split.")
         if (total := sum(shares.values())) > 1:
-            raise DataError(
-                f"The shares of the split are {float(100 * total):g} percent together; 100 is all that there is."
-            )
+            raise DataError(f"The shares of the split add up to {float(100 * total):g} percent. The maximum is 100.")
         self.names = tuple(shares)
         self._arms = {name: Arm(name, float(share)) for name, share in shares.items()}
         self._primary = Arm(primary, float(1 - total))
@@ -73,11 +71,11 @@ class TrafficSplit:
 
 
 def _allocate(shares: Mapping[str, Fraction]) -> list[tuple[Fraction, Fraction, str]]:
-    """Return disjoint ranges of [0, 1) with the name that each belongs to.
+    """Return disjoint ranges of [0, 1) with the name that each is assigned to.
 
-    Each of k names, in alphabetical order, has a slot of width 1/k, which it fills from below. A share beyond 1/k
-    continues in the free upper ends of the following slots, from above. So the ranges of one name grow with its share,
-    and those of another move only if a slot is full.
+    Each of k names, in alphabetical order, has a slot of width 1/k, which it fills from the lower end. A share beyond
+    1/k continues in the free upper ends of the following slots, from above. The ranges of a name therefore grow with
+    its share, and those of another move only if a slot is full.
 
     >>> for start, end, name in _allocate({"b": Fraction(1, 10), "a": Fraction(7, 10)}):
     ...     print(name, start, end)
@@ -105,28 +103,30 @@ def _allocate(shares: Mapping[str, Fraction]) -> list[tuple[Fraction, Fraction, 
 
 def _share_of(percent: str, text: str) -> Fraction:
     try:
-        share = Fraction(str(float(percent))) / 100  # as a decimal fraction: 33.3 and 66.7 are 100 together
+        share = Fraction(str(float(percent))) / 100  # as a decimal fraction, so that 33.3 and 66.7 add up to 100
     except ValueError:
         share = Fraction(-1)
     if not 0 < share <= 1:
-        raise DataError(f"'{text}' is no share of a split: give NAME=PERCENT, above 0 and at most 100, such as new=5.")
+        raise DataError(
+            f"'{text}' is not a share of a split. Give NAME=PERCENT, above 0 and at most 100, such as new=5."
+        )
     return share
 
 
 class Swap(NamedTuple):
-    """What exploring does to a list: the place, from 0, that is exchanged with the next; None: it stays as it is."""
+    """Perturbation of a list: the index that is exchanged with the next, or None for no change."""
 
     place: int | None = None
     propensity: float = 1.0
-    """The chance of the list that comes of it, which would also be the same list's if it were drawn again."""
+    """Probability of the resulting list."""
 
 
 class Exploration:
-    """Exchanges two random neighbors of some lists.
+    """Swaps two random neighbors in a random sample of the lists.
 
     Args:
         text: ``swap-neighbors:SHARE``, or ``swap-neighbors:SHARE:DEPTH``.
-        rng: draws.
+        rng: random generator. Default: a new one.
 
     >>> exploration = Exploration("swap-neighbors:0.2:3", random.Random(0))
     >>> {exploration.draw(10) for _ in range(100)} == {Swap(None, 0.8), Swap(0, 0.1), Swap(1, 0.1)}
@@ -139,15 +139,15 @@ class Exploration:
             self.share, self._depth = float(numbers[0]), int(numbers[1]) if numbers[1:] else _DEPTH
         except (ValueError, IndexError):
             self.share, self._depth = -1.0, 0
-        if way != _WAY or len(numbers) > 2 or not 0 < self.share <= 1 or self._depth < 2:
+        if way != _METHOD or len(numbers) > 2 or not 0 < self.share <= 1 or self._depth < 2:
             raise DataError(
-                f"'{text}' is no way to explore: give {_WAY}:SHARE, with a share of the lists above 0 and at most 1, "
-                f"such as {_WAY}:0.05; or {_WAY}:SHARE:DEPTH, with a depth of 2 or more."
+                f"'{text}' is not an exploration method. Give {_METHOD}:SHARE, with a share of the lists above 0 and "
+                f"at most 1, such as {_METHOD}:0.05; or {_METHOD}:SHARE:DEPTH, with a depth of 2 or more."
             )
         self._rng = rng or random.Random()
 
     def draw(self, length: int) -> Swap:
-        """What is done to a list of so many documents."""
+        """Draw the swap for a list of this length."""
         pairs = min(length, self._depth) - 1
         if pairs < 1:
             return Swap()

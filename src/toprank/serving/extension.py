@@ -1,4 +1,4 @@
-"""Endpoints and pages that a room above adds to a service, under the service's limits, token, log and reload."""
+"""Endpoints and pages added to a service by a higher room, with the limits, token, log and reload of the service."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 class Endpoint(NamedTuple):
-    """A request, its answer, and the work between the two, which is done on one of the service's threads.
+    """An endpoint: types of the request and the response, and the function between them, run on a thread of the
+    service.
 
     Attributes:
-        summary: For the OpenAPI document.
-        rare: Whether it takes its turn behind the others, as explanations do.
+        summary: for the OpenAPI document.
+        rare: whether requests share the single thread of explanations.
     """
 
     request: type[Struct]
@@ -27,21 +28,21 @@ class Endpoint(NamedTuple):
 
 
 class Extension(Protocol):
-    """Endpoints by path, pages by path, and what is read again when its files are replaced."""
+    """Endpoints by path, pages by path, and files that are reloaded when they are replaced."""
 
     @property
     def pages(self) -> Mapping[str, tuple[bytes, bytes]]:
-        """The type and the bytes of what everybody may see."""
+        """Content type and bytes of public pages."""
         ...
 
     def endpoints(self, recorder: Recorder) -> Mapping[str, Endpoint]:
-        """What can be asked; the recorder keeps the lists, and says which to change a little."""
+        """Return the endpoints; `recorder` logs lists and selects those to perturb."""
         ...
 
     def versions(self) -> Mapping[str, str]:
-        """What is served, by name."""
+        """Return the versions of the served objects by name."""
         ...
 
     def reload(self) -> tuple[str, ...]:
-        """Read again what was replaced; the names of what is new now."""
+        """Reload files that were replaced; return the names of the reloaded objects."""
         ...

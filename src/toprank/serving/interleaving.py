@@ -1,7 +1,8 @@
-"""One list of two models by team draft (`toprank.clicks.interleaved`); its clicks say which of them users prefer.
+"""Lists interleaved from two models by team draft (`toprank.clicks.interleaved`), to compare the models by clicks.
 
-A list is not remembered: its signed id holds the team of each document (`impressions.py`), so any replica with the same
-secret takes events on it. `toprank.clicks.analyze_interleaving` and `toprank clicks interleaving` evaluate the log.
+The service does not store lists: the signed id contains the team of each document (`impressions.py`), so every replica
+with the same secret accepts events. `toprank.clicks.interleaving_test` and `toprank clicks interleaving` evaluate the
+log.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from toprank.clicks.interleaved import team_draft
 from toprank.serving.impressions import ListIdSigner, OpenedList
 from toprank.serving.models import LoadedModel
 
-_MAX_LENGTH = 1000  # documents of a list
+_MAX_LENGTH = 1000  # Maximum number of documents in a list.
 
 
 class InterleavedModels:
-    """Makes lists of two models.
+    """Interleaves the lists of two models.
 
     Args:
-        a: the name of the first model.
-        b: the name of the second.
-        rng: tosses the coins of the draft.
-        secret: signs the ids of lists; without one, they are valid in this process only.
+        a: name of the first model.
+        b: name of the second model.
+        rng: random generator of the draft.
+        secret: secret that signs the ids of lists. Default: a random one, so ids are valid in this process only.
     """
 
     def __init__(self, a: str, b: str, rng: random.Random | None = None, secret: bytes | None = None) -> None:
@@ -38,12 +39,12 @@ class InterleavedModels:
         ids: Sequence[Any],
         top: int,
     ) -> tuple[str, dict[Any, int]]:
-        """Return a new list: its impression, and the ids of its documents with their teams, 0 or 1, in order."""
+        """Return a new list: its id, and the ids of its documents with their teams, 0 or 1, in order."""
         drafted = team_draft(*rankings, min(top, _MAX_LENGTH), lambda: self._rng.getrandbits(1))
         teams = {ids[document]: team for document, team in drafted.items()}
         return self._signer.sign_interleaved(list(teams.items()), (models[0].version, models[1].version)), teams
 
     def model_of(self, shown: OpenedList, document: Any) -> str | None:
-        """Return the model whose team a document of a list is in; None if the list is not of these two models."""
+        """Return the model that contributed a document to a list; None if the list is not of these two models."""
         place = shown.place(document) if shown.pair == self._signer.pair else None
         return None if place is None else self.names[place[1]]

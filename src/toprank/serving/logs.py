@@ -1,4 +1,4 @@
-"""The log of a service: one JSON object per line on standard error, and never what clients sent."""
+"""The log of a service: one JSON object per line on standard error, without any content sent by clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Log:
-    """Lines of JSON; lines about requests are left out where `requests` is False."""
+    """JSON lines on a stream; `requests=False` omits the lines about requests."""
 
     def __init__(self, stream: TextIO | None = None, *, requests: bool = True) -> None:
         self._stream, self.requests = stream or sys.stderr, requests
@@ -23,11 +23,11 @@ class Log:
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # nobody reads them any more: no reason to stop serving
+        except (OSError, ValueError):  # The reader of the log is gone; keep serving.
             self.requests = False
 
     def request(self, endpoint: str, status: int, seconds: float, **facts: Any) -> None:
-        """A request that was answered."""
+        """Write a line about an answered request."""
         if self.requests:
             self("request", endpoint=endpoint, status=status, ms=round(seconds * 1e3, 3), **facts)
 
@@ -48,7 +48,7 @@ class _LogHandler(logging.Handler):
 
 
 def where(problem: BaseException) -> str:
-    """Return file and line of the innermost frame; the message stays out of the log: it may quote a client."""
+    """Return file and line of the innermost frame, without the message, which may quote a client."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,7 +1,7 @@
-"""The models that a service answers with: read from files, tested before they serve, replaced when their file is.
+"""Models of a service: read from files, tested before use, and replaced when their files are.
 
-A file that is replaced is read beside the model that serves. It takes over only where it passes its self-test and takes
-the same columns; otherwise the old one goes on, and the reason is told.
+A replaced file is read while the old model serves. The new model is used only if it passes its self-test and uses the
+same columns; otherwise the old one stays, and the reason is logged.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from toprank.rankers.model_files import digest_of, load
 from toprank.serving.requests import RefusedError
 from toprank.serving.rows import ModelColumns
 
-_ROWS = 100  # of a self-test
-_TOLERANCE = 1e-9  # relative, of the scores of a check file: other machines round the last bits otherwise
-_SLOW = 0.005  # seconds for so many rows, beyond which a model is asked on a thread of its own
+_ROWS = 100  # Number of rows in the self-test.
+_TOLERANCE = 1e-9  # Relative tolerance of the scores of a check file: other machines round the last bits differently.
+_SLOW = 0.005  # Seconds for the rows of the self-test beyond which a model is scored on a thread.
 _TRIES = 5
-_ONE_QUERY = (0, 1)  # its offsets
+_ONE_QUERY = (0, 1)  # Offsets of a single query.
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model that answers.
+    """A model in use.
 
     Attributes:
-        version: The first digits of the SHA-256 of its file.
-        slow: Whether scoring takes so long, or may for many documents, that others should not wait for it.
-        signature: What the files were when they were read.
+        version: first digits of the SHA-256 of the file.
+        slow: whether scoring takes, or may take for many documents, so long that it must not block other requests.
+        signature: signatures of the files when they were read.
     """
 
     name: str
@@ -50,21 +50,21 @@ class LoadedModel:
     signature: tuple[Any, ...]
 
     def scores(self, X: FloatArray) -> FloatArray:
-        """The scores of the documents of one query."""
+        """Return the scores of the documents of one query."""
         try:
             return _scores(self.ranker, X)
         except DataError as problem:
             raise RefusedError(422, str(problem)) from None
 
     def order(self, scores: FloatArray, top: int | None = None) -> list[int]:
-        """Rows, best first; equal scores in the order given, as everywhere in toprank."""
+        """Return the rows by decreasing score; equal scores keep their order, as everywhere in toprank."""
         n = len(scores)
         ranked = rank_block(scores, np.array([0, n]), _ONE_QUERY, top, keep_ties=False)
         places: list[int] = ranked.order[: n if top is None else min(top, n)].tolist()
         return places
 
     def described(self) -> dict[str, Any]:
-        """What a client may want to know."""
+        """Return the properties of the model for clients."""
         names = self.columns.names
         return {
             "name": self.name,
@@ -81,12 +81,12 @@ class LoadedModel:
 
 
 def _scores(ranker: Any, X: FloatArray) -> FloatArray:
-    with np.errstate(all="ignore"):  # what overflows is refused, in a sentence
+    with np.errstate(all="ignore"):  # Overflow is reported as an error.
         return np.asarray(ranker.query_scores(X))
 
 
 def named_files(given: Sequence[str]) -> dict[str, Path]:
-    """Models by name: NAME=FILE, or a file whose name without its suffix is the model's.
+    """Return model files by name: NAME=FILE, or a file whose stem is the name.
 
     >>> named_files(["models/a.toprank", "b=models/x.toprank"])
     {'a': PosixPath('models/a.toprank'), 'b': PosixPath('models/x.toprank')}
@@ -97,15 +97,15 @@ def named_files(given: Sequence[str]) -> dict[str, Path]:
         if not equals or "/" in name:
             name, path = Path(text).stem, text
         if not name or not path:
-            raise DataError(f"'{text}' is no model; give a file, or NAME=FILE.")
+            raise DataError(f"'{text}' is not a model. Give a file, or NAME=FILE.")
         if name in files:
-            raise DataError(f"Two models would be called '{name}'; name them: toprank serve one={path} two=….")
+            raise DataError(f"Two models are called '{name}'. Name them: toprank serve one={path} two=….")
         files[name] = Path(path)
     return files
 
 
 class Models:
-    """The models of a service by name; the first is the one that answers where a request names none."""
+    """The models of a service by name; the first is used if a request names none."""
 
     def __init__(self, files: Mapping[str, Path], *, may_be_none: bool = False) -> None:
         if not files and not may_be_none:
@@ -118,10 +118,10 @@ class Models:
         return iter(self._served.values())
 
     def get(self, name: str | None) -> LoadedModel:
-        """The model of a name; without a name, the primary one."""
+        """Return the model of a name, or the primary one for None."""
         served = self._served.get(self.primary if name is None else name)
         if served is None and not self._served:
-            raise RefusedError(404, "This service ranks no documents that a request brings: it has no model for them.")
+            raise RefusedError(404, "This service has no model for documents in a request.")
         if served is None:
             close = closest_match(str(name), self._served)
             hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self._served)}."
@@ -129,7 +129,7 @@ class Models:
         return served
 
     def changed(self) -> list[str]:
-        """Models whose files are other ones than those that were read, and not those that were refused last."""
+        """Return the models whose files differ from the loaded ones and from those rejected last."""
         names = []
         for name, served in self._served.items():
             now = signature_of(served.path)
@@ -138,7 +138,7 @@ class Models:
         return names
 
     def reload(self, name: str) -> LoadedModel:
-        """Read a model again; an error says why the old one stays."""
+        """Read a model again; raise an error with the reason if the old one is kept."""
         old = self._served[name]
         before = signature_of(old.path)
         try:
@@ -155,8 +155,8 @@ class Models:
 def _check_same_columns(new: LoadedModel, old: LoadedModel) -> None:
     if not new.columns.accepts_same_requests(old.columns):
         raise DataError(
-            f"{new.path}: the new model takes other columns than the one that serves; clients would have to change, so "
-            "start a service of its own for it."
+            f"{new.path}: the new model uses other columns than the current one, so clients would have to change. "
+            "Start a separate service for it."
         )
 
 
@@ -164,12 +164,12 @@ def _check_same_columns(new: LoadedModel, old: LoadedModel) -> None:
 
 
 def check_file(path: Path) -> Path:
-    """The file beside a model that holds rows and the scores that they must get."""
+    """Return the path of the check file of a model, which contains rows and their expected scores."""
     return path.with_name(path.name + ".check.json")
 
 
 def signature_of(path: Path) -> tuple[Any, ...]:
-    """Return what changes when a model file or its check file is replaced."""
+    """Return a signature that changes when a model file or its check file is replaced."""
     return file_signature(path), file_signature(check_file(path))
 
 
@@ -177,22 +177,22 @@ def _digest(path: Path) -> str:
     try:
         return digest_of(path)
     except OSError:
-        return ""  # reading it will say why
+        return ""  # Reading the file will report the error.
 
 
 def read_model(name: str, path: Path) -> LoadedModel:
-    """A model that passed its self-test; what is read is one file, not the halves of two."""
+    """Read a model and run its self-test, retrying if the file changes meanwhile."""
     for _ in range(_TRIES):
         signature, digest = signature_of(path), _digest(path)
         ranker = load(path)
         if _digest(path) == digest and signature_of(path) == signature:
             break
     else:
-        raise FormatError("The file changes while it is read.", path=path)
+        raise FormatError("The file changes while it is being read.", path=path)
     columns = _columns_of(ranker)
     _self_test(ranker, path, digest)
     X = np.zeros((_ROWS, ranker.n_features_in_))
-    _scores(ranker, X)  # what is made at first use is made before the first request
+    _scores(ranker, X)  # Warm up before the first request.
     start = time.perf_counter()
     _scores(ranker, X)
     # The time of a model that uses the whole query grows with the square of the number of documents.
@@ -201,7 +201,7 @@ def read_model(name: str, path: Path) -> LoadedModel:
 
 
 def _columns_of(ranker: Any) -> ModelColumns:
-    """What requests must bring: the features, without those that are made of the words that they bring."""
+    """Return the columns that requests must contain: the features without those computed from text."""
     text = ranker.text_
     if text is None:
         names = getattr(ranker, "feature_names_in_", None)
@@ -211,7 +211,7 @@ def _columns_of(ranker: Any) -> ModelColumns:
 
 
 def _self_test(ranker: Any, path: Path, digest: str) -> None:
-    """Refuse a model that does not give the scores of its check file, or not finite ones."""
+    """Reject a model whose scores are not finite or differ from its check file."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(_ROWS, ranker.n_features_in_))
     X[rng.random(X.shape) < 0.1] = np.nan if ranker.supports_missing else 0.0
@@ -220,7 +220,7 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     except DataError as problem:
         raise FormatError(f"The model fails its self-test: {problem}", path=path) from None
     if scores.shape != (_ROWS,) or not np.isfinite(scores).all():
-        raise FormatError("The model fails its self-test: it does not give a finite score for each row.", path=path)
+        raise FormatError("The model fails its self-test: not all scores are finite.", path=path)
     beside = check_file(path)
     if not beside.exists():
         return
@@ -230,38 +230,42 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     if far.any():
         row = int(np.argmax(far))
         raise FormatError(
-            f"The model fails its self-test: row {row} (from 0) of {beside.name} must get {wanted[row]}, but gets "
-            f"{scores[row]}.",
+            f"The model fails its self-test: the score of row {row} (from 0) of {beside.name} is {scores[row]}, but "
+            f"{wanted[row]} is expected.",
             path=path,
         )
 
 
 def _read_check(path: Path, digest: str, width: int) -> tuple[FloatArray, FloatArray, float]:
-    """Rows, the scores that they must get, and how exactly; files that exports write have no hash of the model."""
+    """Return the rows of a check file, the expected scores and the tolerance; files written by exports have no model
+    hash.
+    """
     try:
         check = json.loads(path.read_bytes())
         model, tolerance = check.get("model", digest), float(check.get("tolerance", _TOLERANCE))
         rows, scores = np.array(check["rows"], dtype=np.float64), np.array(check["scores"], dtype=np.float64)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise FormatError('A check file is {"model": sha256, "rows": [[…]], "scores": […]}.', path=path) from None
+        raise FormatError(
+            'The file must have the form {"model": sha256, "rows": [[…]], "scores": […]}.', path=path
+        ) from None
     if model != digest:
-        raise FormatError("The check file belongs to another model file: write both anew, or remove it.", path=path)
+        raise FormatError("The check file belongs to another model file. Write it again, or remove it.", path=path)
     if rows.ndim != 2 or rows.shape[1] != width or scores.shape != (len(rows),) or not np.isfinite(scores).all():
-        raise FormatError(f"A check file has rows of {width} values, and a finite score for each.", path=path)
+        raise FormatError(f"The file must contain rows of {width} values, and a finite score for each.", path=path)
     if not 0.0 <= tolerance < np.inf:
-        raise FormatError(f"The tolerance of a check file is a number from 0 on, not {tolerance}.", path=path)
+        raise FormatError(f"The tolerance of a check file must be 0 or larger, not {tolerance}.", path=path)
     return rows, scores, tolerance
 
 
 def write_check(model: str | os.PathLike[str], X: Any) -> Path:
-    """Write the check file of a model: rows, and the scores that it gives them as one query, here and now.
+    """Write the check file of a model: rows, and the scores that the model computes for them as one query.
 
-    A service refuses to load the model where it gives other scores: on a machine that computes otherwise, or after a
-    mistake in copying.
+    A service does not load the model if it computes other scores, for example on a different machine or from a damaged
+    copy.
 
     Args:
-        model: the model file.
-        X: a few rows of features, NaN where missing.
+        model: path of the model file.
+        X: a few rows of features, NaN if missing.
 
     >>> import tempfile, toprank as tr
     >>> data = tr.synthetic(n_queries=5, seed=0)
@@ -277,9 +281,9 @@ def write_check(model: str | os.PathLike[str], X: Any) -> Path:
     except (TypeError, ValueError):
         rows = np.empty(0)
     if rows.ndim != 2:
-        raise DataError("A check file is written of rows of numbers, such as data.X[:5].")
+        raise DataError("X must contain rows of numbers, such as data.X[:5].")
     if not len(rows):
-        raise DataError("A check file needs a row at least.")
+        raise DataError("X has no rows. A check file needs at least one.")
     if rows.shape[1] != ranker.n_features_in_:
         raise DataError(f"The rows have {rows.shape[1]} columns, but the model takes {ranker.n_features_in_}.")
     check = {

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the types of requests and answers: what can be asked, and what may come back."""
+"""The OpenAPI document, generated from the types of requests and responses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from toprank.serving.extension import Endpoint
 _REFUSALS = {
     400: "The body is not JSON.",
     401: "The token is missing or wrong.",
-    404: "There is no such model, list or endpoint.",
-    405: "The endpoint takes another method.",
+    404: "The model, list or endpoint does not exist.",
+    405: "The endpoint uses another method.",
     408: "The body did not arrive in time.",
     413: "The body is too large, or has too many documents.",
-    415: "The body does not say that it is JSON.",
-    422: "What is asked cannot be answered: columns, ids or values are wrong.",
-    501: "This model cannot do that.",
-    503: "The service is overloaded or stopping; Retry-After says in how many seconds to ask again.",
+    415: "The content type is not JSON.",
+    422: "Columns, ids or values of the request are invalid.",
+    501: "The model does not support this.",
+    503: "The service is overloaded or stopping; retry after the seconds in Retry-After.",
 }
 _POSTS: dict[str, tuple[type, type, str]] = {
     "/v1/rank": (requests.RankRequest, answers.Ranking, "Rank the documents of a query."),
@@ -29,19 +29,19 @@ _POSTS: dict[str, tuple[type, type, str]] = {
     "/v1/explain": (
         requests.ExplainRequest,
         answers.PairExplanation,
-        "Why two documents have different scores.",
+        "Explain the difference between the scores of two documents.",
     ),
     "/v1/interleave": (
         requests.InterleaveRequest,
         answers.InterleavedList,
-        "One list of two models, for a user.",
+        "Return a list interleaved from two models.",
     ),
-    "/v1/events": (requests.Events, answers.CountedEvents, "Tell what a user did with the documents of a list."),
+    "/v1/events": (requests.Events, answers.CountedEvents, "Report user events on the documents of a list."),
 }
 _GETS: dict[str, tuple[type, str]] = {
-    "/v1/models": (answers.ModelList, "The models that serve."),
+    "/v1/models": (answers.ModelList, "The models of the service."),
     "/healthz": (answers.Status, "Whether the process is alive."),
-    "/readyz": (answers.Status, "Whether requests are welcome."),
+    "/readyz": (answers.Status, "Whether the service accepts requests."),
 }
 _TYPES = dict.fromkeys([answers.Refusal, *(kind for row in (*_POSTS.values(), *_GETS.values()) for kind in row[:-1])])
 _OPEN = ("/healthz", "/readyz")
@@ -72,7 +72,8 @@ def _operation(path: str, summary: str, answer: type, *, body: type | None = Non
 
 
 def document(*, token: bool, more: Mapping[str, Endpoint] = {}) -> dict[str, Any]:
-    """The document; `token` says whether the service asks for one, `more` are endpoints of an extension.
+    """Return the document; `token` is whether the service requires a token, `more` contains the endpoints of an
+    extension.
 
     >>> sorted(document(token=False)["paths"])[:2]
     ['/healthz', '/metrics']
@@ -98,7 +99,7 @@ def document(*, token: bool, more: Mapping[str, Endpoint] = {}) -> dict[str, Any
         "info": {
             "title": "toprank",
             "version": __version__,
-            "description": "Ranks documents by models that toprank trained. A missing value is null; JSON has no NaN.",
+            "description": "Ranks documents with toprank models. A missing value is null; JSON has no NaN.",
         },
         "paths": paths,
         "components": components,

@@ -1,4 +1,4 @@
-"""Pages in a browser; nothing on them comes from anywhere else. At /: paste documents, see their ranking, ask why."""
+"""Static pages of the service without external resources. The page at / ranks pasted documents and explains pairs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ HEADERS = ((b"content-security-policy", _POLICY), (b"referrer-policy", b"no-refe
 
 
 def read_pages(package: str, parts: Mapping[str, tuple[str, bytes]]) -> dict[str, tuple[bytes, bytes]]:
-    """Read the files of a package's folder `assets`; return their type and bytes by path."""
+    """Return the content type and bytes, by path, of files in the `assets` folder of a package."""
     assets = resources.files(package) / "assets"
     return {path: (kind, (assets / name).read_bytes()) for path, (name, kind) in parts.items()}

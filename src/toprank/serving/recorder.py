@@ -1,4 +1,4 @@
-"""Writes the lists of a service, and events on them, to its event_log: every list has an id, which its events name."""
+"""Writes the lists of a service, and events on them, to the event log."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from toprank.serving.impressions import ListIdSigner, OpenedList, name_of
 from toprank.serving.models import LoadedModel
 from toprank.serving.requests import Event, Events, Id, InterleaveRequest, RankRequest, RefusedError
 
-_KEPT = 100_000  # events that are remembered, so that one that is sent again is known; readers know them all
-_ACTIONS = {"cart": "add_to_cart"}  # as UBI calls them; the others are called alike
+_KEPT = 100_000  # Number of recent events kept to recognize duplicates; readers of the log recognize all of them.
+_ACTIONS = {"cart": "add_to_cart"}  # Names of actions in User Behavior Insights that differ from ours.
 _VALUED = ("purchase", "return", "dwell")
 
 
 class Recorder:
-    """Writes lists and events.
+    """Records lists and events.
 
     Args:
-        event_log: where to write; None: nothing is written, but events are understood.
+        event_log: where to write; None to only validate events.
         signer: signs the ids of lists.
-        counters: where events are counted.
-        days: how old a list may be when an event on it arrives.
-        exploration: which lists to change a little; None: none.
+        counters: metrics of the service.
+        days: maximum age of a list when an event arrives.
+        exploration: selects the lists to perturb; None for none.
     """
 
     def __init__(
@@ -48,22 +48,22 @@ class Recorder:
         self._noted: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
     def new_list_id(self, version: str) -> str:
-        """The id of a new list."""
+        """Return the id of a new list."""
         return self._signer.sign_ranking(version)
 
     def draw_swap(self, length: int) -> Swap:
-        """Draw what is done to a list of so many documents."""
+        """Draw the swap for a list of this length."""
         return Swap() if self._exploration is None else self._exploration.draw(length)
 
     def record_ranking(
         self, list_id: str, model: LoadedModel, request: RankRequest, scored: ScoredRequest, swap: Swap, arm: Arm | None
     ) -> None:
-        """Keep a list of one model."""
+        """Record a list of one model."""
         if self.event_log is None:
             return
         ids, values, order = scored.ids, scored.values, scored.order
         try:
-            "".join(ids)  # the quickest way to see that all are text; every microsecond here is one of each request
+            "".join(ids)  # The fastest check that all ids are text; this runs for every request.
         except TypeError:
             ids = list(map(str, ids))
         ranked = itemgetter(*order) if len(order) > 1 else lambda rows: [rows[row] for row in order]
@@ -88,7 +88,7 @@ class Recorder:
         request: InterleaveRequest,
         teams: Mapping[Any, int],
     ) -> None:
-        """Keep a list of two models."""
+        """Record a list of two models."""
         if self.event_log is None:
             return
         a, b = models
@@ -104,7 +104,7 @@ class Recorder:
     def record_list(
         self, list_id: str, query: Id | None, ids: Sequence[str], attributes: ShownAttributes, key: Id | None = None
     ) -> None:
-        """Keep a list of any kind, whose id is `list_id`."""
+        """Record a list of any kind with its id."""
         assert self.event_log is not None
         words, whose = None if query is None else str(query), None if key is None else self._signer.hash_key(key)
         self.event_log.add_list(ShownList(name_of(list_id), _now(), words, ids, attributes, whose))
@@ -119,36 +119,38 @@ class Recorder:
     # ---- events ----
 
     def open_list(self, events: Events) -> OpenedList:
-        """Return the list of events; refuse a list that is too old or not ours, and events that do not fit it."""
+        """Return the list of events; reject lists that are too old or not ours, and events that do not
+        match the list.
+        """
         shown = self._signer.open(events.request)
         if shown is None:
             self._count(events.events, "forged")
             raise RefusedError(
-                404, f"There is no list {events.request[:40]!r}; it may be of a process with another secret."
+                404, f"The list {events.request[:40]!r} is unknown; it may come from a process with another secret."
             )
         if time.time_ns() - shown.made > self._days * 86_400e9:
             self._count(events.events, "late")
-            raise RefusedError(404, f"The list is older than {self._days:g} days; events on it are no longer taken.")
+            raise RefusedError(404, f"The list is older than {self._days:g} days, so events on it are rejected.")
         for event in events.events:
             if (event.value is None) == (event.kind in _VALUED):
                 needs = "a value" if event.kind in _VALUED else "no value"
-                raise RefusedError(422, f"A {event.kind} has {needs}: the event of document {event.document!r}.")
+                raise RefusedError(422, f"A {event.kind} must have {needs} (document {event.document!r}).")
             if shown.listed and shown.place(event.document) is None:
                 self._count([event], "unknown document")
                 raise RefusedError(422, f"Document {event.document!r} is not in this list.")
         return shown
 
     def record_events(self, events: Events) -> list[Event]:
-        """Keep events of a list that was opened; return those that are new."""
+        """Record events of an opened list; return the new ones."""
         name, new = name_of(events.request), []
         for event in events.events:
-            key = (name, event.kind, event.document, event.id)  # readers of the log tell events apart in the same way
+            key = (name, event.kind, event.document, event.id)  # readers of the log use the same key
             if key in self._noted:
                 self._count([event], "again")
                 continue
             if self.event_log is not None and not self.event_log.add_event(_written(name, event)):
                 self._count([event], "dropped")
-                raise RefusedError(503, "The log cannot take more events now; send them again later.")
+                raise RefusedError(503, "The queue of the event log is full. Send the events again later.")
             self._noted[key] = None
             if len(self._noted) > _KEPT:
                 self._noted.popitem(last=False)
@@ -161,7 +163,7 @@ class Recorder:
             self._counters.events.labels(event.kind, outcome).inc()
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the queue and stop."""
         if self.event_log is not None:
             self.event_log.close()
 
@@ -172,5 +174,5 @@ def _written(name: str, event: Event) -> UserEvent:
 
 
 def _now() -> int:
-    """Milliseconds since 1970, as UBI takes times."""
+    """Return milliseconds since 1970, the unit of UBI."""
     return time.time_ns() // 1_000_000

@@ -1,8 +1,7 @@
-"""Values of documents become the matrix that a model scores: every column there, none unknown, null = missing.
+"""Conversion of the values of documents to the matrix that a model scores; null means missing.
 
-A truth value is 1 or 0, as it is in a table. Arrays of numbers, which most requests are, go straight from their text
-into the matrix (`native/json.c`). Whatever is not plainly that (objects, categories, mistakes) takes the long way,
-which has a sentence for everything.
+Booleans are 1 or 0, as in tables. Arrays of numbers, the most common form, are parsed by a kernel (`native/json.c`)
+directly into the matrix. All other input (objects, categories, errors) takes the general path, which reports errors.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from toprank.errors import closest_match
 from toprank.serving.requests import RefusedError, RequestedDocument, decoder_message, first_duplicate, invalid_json
 from toprank.text.tables import TextFeatures, joined_columns
 
-_END = b",".ljust(41, b"\0")  # the zeros that the kernel stops at
-_PLANS = 64  # orders of columns that are remembered
+_END = b",".ljust(41, b"\0")  # The kernel stops at the zeros.
+_PLANS = 64  # Maximum number of cached column orders.
 _SHOWN = 5
-_LONG = 100  # characters of a name that are told
-_LEVELS = 100  # of a category, that are listed
+_LONG = 100  # Maximum length of a name in a message.
+_LEVELS = 100  # Maximum number of levels listed per category.
 _DAY = 86_400.0
 _LONG_WAY = msgspec.json.Decoder(list[list[float | bool | str | None] | dict[str, float | bool | str | None]])
 _PLACE = re.compile(r" at \$\[(\d+)\](?:\[(\d+|\.\.\.)\])?$")
@@ -35,10 +34,10 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class RequestRows(NamedTuple):
-    """The documents of a request as a model sees them.
+    """The documents of a request in the columns of a model.
 
     Attributes:
-        unseen: How often a category had a level that the training data did not have, by feature; it counts as missing.
+        unseen: number of values with unknown categories, by feature; they are treated as missing.
     """
 
     X: FloatArray
@@ -46,7 +45,7 @@ class RequestRows(NamedTuple):
 
 
 class ModelColumns:
-    """The columns that a model takes.
+    """The columns that a model requires.
 
     >>> raw = msgspec.json.Decoder(list[RequestedDocument]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
     >>> ModelColumns(("a", "b"), 2).rows(raw, None).X
@@ -70,7 +69,7 @@ class ModelColumns:
         }
 
     def accepts_same_requests(self, other: ModelColumns) -> bool:
-        """Whether a request to one of them says the same to the other."""
+        """Return whether both models interpret a request in the same way."""
         kinds = [
             None if columns.encoding is None else [column.kind for column in columns.encoding.columns]
             for columns in (self, other)
@@ -79,7 +78,7 @@ class ModelColumns:
         return (self.names, self.count, kinds[0], roles[0]) == (other.names, other.count, kinds[1], roles[1])
 
     def described(self) -> dict[str, Any]:
-        """What columns hold, where some hold other things than numbers."""
+        """Return the types of columns, if not all are numbers."""
         words = {} if self.text is None else {"text": list(self.text.roles.document)}
         if self.encoding is None:
             return words
@@ -97,13 +96,13 @@ class ModelColumns:
         *,
         select: bool = False,
     ) -> RequestRows:
-        """The documents as rows of the model's columns, those of their words among them.
+        """Return the documents as rows of the model's columns, including those computed from text.
 
         Args:
-            documents: of one query.
-            features: the names of the values, in the order in which the documents give them.
-            query_text: the words of the query.
-            select: whether columns that the model does not know are left out, not refused.
+            documents: documents of one query.
+            features: names of the values, in the order in which the documents contain them.
+            query_text: text of the query.
+            select: whether unknown columns are ignored instead of rejected.
         """
         rows = self._own_rows(documents, features, select)
         if self.text is None:
@@ -114,12 +113,12 @@ class ModelColumns:
     def _texts(
         self, documents: Sequence[RequestedDocument], query_text: str | None, select: bool
     ) -> dict[str, list[str]]:
-        """The texts of the documents, by field."""
+        """Return the texts of the documents by field."""
         assert self.text is not None
         fields = self.text.roles.document
         if query_text is None:
             raise RefusedError(
-                422, "The model matches the words of the query with those of the documents: give query_text."
+                422, "The model matches words of the query with words of the documents. Give query_text."
             )
         for document in documents:
             given = document.text or {}
@@ -127,14 +126,13 @@ class ModelColumns:
             if missing:
                 raise RefusedError(
                     422,
-                    f"Document {document.id!r} has no text {_listed(missing)}; where there is none, give null in its "
-                    "text.",
+                    f"Document {document.id!r} has no text {_listed(missing)}. Use null for a missing text.",
                 )
             unknown = [name for name in given if name not in fields]
             if unknown and not select:
                 known = _listed(list(fields))
                 raise RefusedError(
-                    422, f"Document {document.id!r}: the model knows no text {_listed(unknown)}, but {known}."
+                    422, f"Document {document.id!r}: unknown text {_listed(unknown)}. The model uses {known}."
                 )
         return {name: [(document.text or {}).get(name) or "" for document in documents] for name in fields}
 
@@ -151,11 +149,11 @@ class ModelColumns:
         return self._long_way(documents, width, order, select)
 
     def _order(self, features: tuple[str, ...], select: bool) -> IntArray:
-        """Where the model's columns are among `features`."""
+        """Return the index of each column of the model in `features`."""
         if (known := self._plans.get((features, select))) is not None:
             return known
         if (twice := first_duplicate(features)) is not None:
-            raise RefusedError(422, f"The feature {_listed([twice])} is named twice.")
+            raise RefusedError(422, f"The feature {_listed([twice])} is listed twice.")
         self._check_names(features, select, "features")
         place = {name: number for number, name in enumerate(features)}
         order = np.array([place[name] for name in self.names or ()], dtype=np.int64)
@@ -168,24 +166,24 @@ class ModelColumns:
         if self.names is None:
             raise RefusedError(
                 422,
-                f"The model knows its {self.count} features by their order, not by names: give each document's values "
-                "as an array in the order of training.",
+                f"The {self.count} features of the model have no names. Give the values of each document as an array "
+                "in the order of training.",
             )
         unknown = [name for name in given if name not in self._place]
         if unknown and not select:
             close = closest_match(unknown[0], self.names)
             hint = f" (did you mean '{close}'?)" if close else ""
             raise RefusedError(
-                422, f"In {where}: the model has no feature {_listed(unknown)}{hint}; /v1/models names them all."
+                422, f"In {where}: unknown feature {_listed(unknown)}{hint}. /v1/models lists all features."
             )
         there = set(given)
         missing = [name for name in self.names if name not in there]
         if missing:
             raise RefusedError(
-                422, f"In {where}: the feature {_listed(missing)} is missing; where a value is not known, give null."
+                422, f"In {where}: the feature {_listed(missing)} is missing. Use null for an unknown value."
             )
 
-    # ---- the long way ----
+    # ---- general path ----
 
     def _long_way(
         self, documents: Sequence[RequestedDocument], width: int, order: IntArray | None, select: bool
@@ -200,11 +198,10 @@ class ModelColumns:
                     known.add(frozenset(row))
                 values = [row[name] for name in self.names or ()]
             elif len(row) != width:
-                wanted = f"the model takes {width}" if order is None else f"{width} features are named"
+                wanted = f"the model has {width} features" if order is None else f"{width} features are listed"
                 raise RefusedError(
                     422,
-                    f"Document {document.id!r} has {len(row)} values, but {wanted}; where a value is not known, give "
-                    "null.",
+                    f"Document {document.id!r} has {len(row)} values, but {wanted}. Use null for an unknown value.",
                 )
             else:
                 values = row if order is None else [row[place] for place in order.tolist()]
@@ -212,7 +209,7 @@ class ModelColumns:
         return RequestRows(X, unseen)
 
     def _numbers(self, values: list[Any], document: RequestedDocument, unseen: Counter[str]) -> list[Any]:
-        """The values as numbers, None where missing; levels become their codes."""
+        """Return the values as numbers, None if missing; categories become codes."""
         numbers = list(values)
         for place, value in enumerate(values):
             read = self._readers.get(place)
@@ -221,7 +218,7 @@ class ModelColumns:
             name = f"number {place} (from 0)" if self.names is None else f"'{self.names[place]}'"
             if read is None:
                 raise RefusedError(
-                    422, f"Document {document.id!r} has the word {value!r} for the feature {name}, which takes numbers."
+                    422, f"Document {document.id!r} has the text {value!r} for the numeric feature {name}."
                 )
             try:
                 numbers[place] = read(value)
@@ -233,21 +230,21 @@ class ModelColumns:
 
 
 Reader = Callable[[Any], float | None]
-"""From a value of JSON to the column's number; None: missing, or a level that was not seen."""
+"""A function that converts a JSON value to the number of the column; None for missing values and unknown categories."""
 
 
 def _texts(column: Column) -> Reader:
     def code(value: Any) -> float | None:
         if not isinstance(value, str):
             shown = msgspec.json.encode(value).decode()
-            raise ValueError(f"it holds categories, whose levels are texts, not values such as {shown}.")
+            raise ValueError(f"it is categorical with text values, but the value is {shown}.")
         return column.codes.get(value)
 
     return code
 
 
 def _wholes(column: Column) -> Reader:
-    """Levels may come as numbers, 1 as 1.0, or as texts."""
+    """Return a reader of levels given as numbers (1 or 1.0) or as text."""
     codes: dict[Any, float] = dict(column.codes)
     codes |= {float(level): code for level, code in column.codes.items()}
     return codes.get
@@ -260,7 +257,9 @@ def _days(value: Any) -> float | None:
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise ValueError(f"it holds dates, such as '2026-11-16' or '2026-11-16T05:30:00Z', not {value!r}.") from None
+        raise ValueError(
+            f"it takes dates such as '2026-11-16' or '2026-11-16T05:30:00Z', but the value is {value!r}."
+        ) from None
     utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return utc.timestamp() / _DAY
 
@@ -279,14 +278,14 @@ def _decoded(documents: Sequence[RequestedDocument]) -> list[Any]:
             value = "" if place[2] in (None, "...") else f", value number {place[2]} (from 0)"
             fault = fault[: place.start()]
             raise RefusedError(422, f"{about}{value}: {fault}.") from None
-        raise RefusedError(422, f"The values of the documents do not have the expected form: {fault}.") from None
+        raise RefusedError(422, f"The values of the documents have an invalid form: {fault}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise invalid_json(text, problem) from None
     return rows
 
 
 def _listed(names: list[str]) -> str:
-    """Some names, and how many more there are.
+    """Return some names, and the number of further ones.
 
     >>> _listed(["a"]), _listed(list("abcdefg"))
     ("'a'", "'a', 'b', 'c', 'd', 'e' (and 2 more)")

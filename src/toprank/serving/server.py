@@ -1,4 +1,4 @@
-"""A service on a socket: it starts, watches its files, and stops when its last request is answered."""
+"""A service on a socket: startup, watching of files, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from typing_extensions import override
 from toprank.errors import DataError, FileError, Remedy, join_parts
 from toprank.serving.service import Service
 
-_SHORTEST = 16  # characters of a token or secret
-_LOOK = 1.0  # seconds between looks at the files and the connections
+_SHORTEST = 16  # Minimum length of a token or secret.
+_LOOK = 1.0  # Seconds between checks of the files and the connections.
 _KEEP_ALIVE = 30
 _BACKLOG = 2048
 _GIVE_TOKEN = "and give the service this token file."
 
 
 def read_token(path: Path | None, host: str) -> str | None:
-    """The token of a file; refused where the service can be reached from elsewhere and there is none."""
+    """Return the token in a file; require one if the service is reachable from other machines."""
     if path is None:
         if not _is_loopback(host):
             raise DataError(
-                f"On {host} others can reach the service, so it needs a token: write a long random word into a file,",
+                f"On {host} the service is reachable from other machines and needs a token. Write a long random word "
+                "to a file,",
                 remedy=join_parts(
                     Remedy(_GIVE_TOKEN, "and start with {token_file}.", _GIVE_TOKEN, token_file="FILE"),
-                    "(On 127.0.0.1, the default, only this machine can.)",
+                    "(127.0.0.1, the default, is only reachable from this machine.)",
                 ),
             )
         return None
@@ -44,7 +45,7 @@ def read_token(path: Path | None, host: str) -> str | None:
 
 
 def read_secret(path: Path | None) -> str | None:
-    """The secret of a file, which signs the ids of interleaved lists."""
+    """Return the secret in a file, which signs the ids of lists."""
     return None if path is None else _word(path, "secret")
 
 
@@ -54,10 +55,10 @@ def _word(path: Path, kind: str) -> str:
     except OSError as problem:
         raise FileError(f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: a {kind} consists of letters, digits and signs of ASCII.") from None
+        raise DataError(f"{path}: a {kind} must consist of ASCII characters.") from None
     if len(word) < _SHORTEST or not word.isprintable() or " " in word:
         raise DataError(
-            f"{path}: a {kind} is one word of at least {_SHORTEST} characters, such as `openssl rand -hex 32`."
+            f"{path}: a {kind} must be a word of at least {_SHORTEST} characters, such as from `openssl rand -hex 32`."
         )
     return word
 
@@ -72,9 +73,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """Return a listening socket; port 0 selects a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small packets at once only where it reads that they are TCP's; else an answer takes 40 ms.
+    # asyncio sets TCP_NODELAY only if the protocol is TCP; otherwise a response takes 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
@@ -85,11 +86,11 @@ def listening(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as problem:
         bound.close()
         why = getattr(problem, "strerror", None) or problem
-        raise FileError(f"Port {port} of {host} cannot be listened on: {why}. Choose another port.") from None
+        raise FileError(f"Cannot listen on port {port} of {host}: {why}. Choose another port.") from None
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours."""
+    """A server whose signals are handled here."""
 
     @contextmanager
     @override
@@ -98,21 +99,21 @@ class _Server(uvicorn.Server):
 
 
 def serve(service: Service, bound: socket.socket, *, watch: bool = True, drain: float = 1.0) -> None:
-    """Answer until SIGTERM or Ctrl-C, and then until the last request under way is answered.
+    """Serve until SIGTERM or Ctrl-C, then finish the requests in progress.
 
     Args:
-        service: what answers.
-        bound: where it listens.
-        watch: whether to load files that are replaced.
-        drain: seconds after SIGTERM in which requests are still welcome, while /readyz and the headers of answers tell
-            clients to go elsewhere.
+        service: the application.
+        bound: the listening socket.
+        watch: whether to reload files that are replaced.
+        drain: seconds after SIGTERM during which requests are still accepted, while /readyz and response headers tell
+            clients to leave.
     """
     service.log.capture_warnings("uvicorn.error")
     config = uvicorn.Config(
         service,
         log_config=None,
         access_log=False,
-        http="h11",  # httptools, where it is installed, has no limit for headers
+        http="h11",  # httptools, used if installed, has no limit for headers
         lifespan="off",
         ws="none",
         server_header=False,
@@ -121,7 +122,7 @@ def serve(service: Service, bound: socket.socket, *, watch: bool = True, drain: 
     )
     server = _Server(config)
     gc.collect()
-    gc.freeze()  # what is there now stays; it need not be looked through again and again
+    gc.freeze()  # Existing objects stay alive; exclude them from garbage collection.
     try:
         asyncio.run(_serve(server, service, bound, watch, drain))
     finally:
@@ -136,12 +137,12 @@ async def _serve(server: _Server, service: Service, bound: socket.socket, watch:
         server.should_exit = True
 
     def stop(name: str) -> None:
-        if service.draining:  # asked a second time
+        if service.draining:  # second signal
             server.should_exit = server.force_exit = True
             return
         service.log("stopping", signal=name)
         service.draining = True
-        loop.call_later(drain if name == "SIGTERM" else 0, leave)  # who presses Ctrl-C does not want to wait
+        loop.call_later(drain if name == "SIGTERM" else 0, leave)  # Ctrl-C skips the drain.
 
     for number in (signal.SIGTERM, signal.SIGINT):
         _on_signal(loop, number, partial(stop, number.name))
@@ -177,7 +178,7 @@ async def _tell_ready(server: _Server, service: Service, url: str) -> None:
 
 
 async def _look_after(server: _Server, service: Service, again: asyncio.Event, watch: bool) -> None:
-    """Read replaced files, all on SIGHUP, and close connections whose request does not come."""
+    """Reload replaced files (all on SIGHUP), and close connections without a request."""
     idle: dict[Any, float] = {}
     while True:
         with suppress(TimeoutError):
@@ -188,12 +189,12 @@ async def _look_after(server: _Server, service: Service, again: asyncio.Event, w
             if watch or everything:
                 await service.reload(everything=everything)
             _close_idle(server, idle, service.limits.seconds)
-        except Exception as problem:  # noqa: BLE001 - the old models go on serving
+        except Exception as problem:  # noqa: BLE001 - keep serving with the old models
             service.log("failure", endpoint="watch", error=type(problem).__name__)
 
 
 def _close_idle(server: _Server, idle: dict[Any, float], seconds: float) -> None:
-    """Close connections on which the head of a request has not arrived in time: the server itself waits for ever."""
+    """Close connections on which the head of a request did not arrive in time; the server itself has no such limit."""
     now = time.monotonic()
     waiting = {connection for connection in server.server_state.connections if _waits_for_head(connection)}
     for gone in [connection for connection in idle if connection not in waiting]:
@@ -204,7 +205,9 @@ def _close_idle(server: _Server, idle: dict[Any, float], seconds: float) -> None
 
 
 def _waits_for_head(connection: Any) -> bool:
-    """Whether no request is under way, and no timer of the server's runs (it has one between two requests)."""
+    """Return whether a connection has no request in progress and no keep-alive timer, which runs between
+    two requests.
+    """
     cycle = getattr(connection, "cycle", None)
     answered = cycle is None or cycle.response_complete
     return answered and getattr(connection, "timeout_keep_alive_task", None) is None

@@ -1,8 +1,8 @@
-"""The service as an ASGI application: who may ask, how much, for how long, and what is answered.
+"""The service as an ASGI application: routes, authentication, limits and responses.
 
-There are a dozen endpoints and no router: a path is a key of a dictionary. Small requests are answered on the loop
-itself, which takes a fraction of a millisecond. Large ones, slow models and models that see the whole set, whose time
-grows with its square, work on threads, with a limit to the time.
+Routing is a dictionary of paths. Small requests are processed on the event loop, which takes a fraction of a
+millisecond. Large requests, slow models and models that use the whole query, whose time grows with its square, run on
+threads with a time limit.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ if TYPE_CHECKING:
     from toprank.serving.drift_watch import DriftWatch
     from toprank.serving.interleaving import InterleavedModels
 
-_LARGE = 1 << 18  # bytes of a body from which on it is scored on a thread, to keep nobody else waiting
-_MANY = 200  # documents likewise, however small: twice those that a model was found quick with
-_SCRAPES = 8  # requests for numbers that may wait for each other
-_NAMED = re.compile(rb"[\w.:+/=@-]{1,128}")  # ids of requests that are taken over: one word, that fits a line
+_LARGE = 1 << 18  # Size of a body in bytes from which it is scored on a thread, to keep the event loop responsive.
+_MANY = 200  # Number of documents from which a request is scored on a thread: twice the number of the self-test.
+_SCRAPES = 8  # Maximum number of waiting requests for metrics.
+_NAMED = re.compile(rb"[\w.:+/=@-]{1,128}")  # Request ids that are accepted: one word that fits on a line.
 
 Send = Callable[[Message], Awaitable[None]]
 Result = TypeVar("Result")
 
 
 class Service:
-    """An ASGI application that ranks with some models.
+    """An ASGI application that ranks with models.
 
     Args:
         models: the models; the first is the primary one.
-        options: who may ask, limits, experiments and logs; default: those of `ServiceOptions`.
-        reference: data like those that the primary model was trained on; /metrics shows the drift from them.
-        extension: further endpoints and pages, of a room above; a service that has them needs no models.
-        log: where lines are written.
+        options: authentication, limits, experiments and logs. Default: ``ServiceOptions()``.
+        reference: data like the training data of the primary model; /metrics then reports drift from them.
+        extension: further endpoints and pages of a higher room; a service with an extension needs no models.
+        log: log of the service.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Service:
         self.counters = Counters()
         self.draining = False
         self._token = None if options.token is None else options.token.encode()
-        # What takes too long goes on for minutes after its client was told so; it must not keep others waiting.
+        # Work continues after its request timed out; separate pools keep it from blocking other requests.
         self._pool = WorkerPool(self.limits.threads, self.limits.queue, "serving")
         self._explain_pool, self._metrics_pool = (
             WorkerPool(1, self.limits.queue, "explaining"),
@@ -123,7 +123,7 @@ class Service:
             self._extend(extension)
 
     def _extend(self, extension: Extension) -> None:
-        """Add endpoints and pages; a page of the extension at / moves ours to /models."""
+        """Add endpoints and pages; if the extension has a page at /, ours moves to /models."""
         self._endpoints = dict(extension.endpoints(self._recorder))
         self._routes |= {
             path: ("POST", partial(self._call_extension, endpoint)) for path, endpoint in self._endpoints.items()
@@ -134,37 +134,37 @@ class Service:
         self._add_pages(extension.pages)
 
     def _add_pages(self, pages: Mapping[str, tuple[bytes, bytes]]) -> None:
-        """Add pages, which everybody may see."""
+        """Add public pages."""
         self._routes |= {path: ("GET", partial(_static, kind, content)) for path, (kind, content) in pages.items()}
         self._open |= set(pages)
 
     def _model_of_option(self, name: str) -> LoadedModel:
-        """Return the model that an option names."""
+        """Return the model named by an option."""
         try:
             return self.models.get(name)
         except RefusedError as problem:
             raise DataError(str(problem)) from None
 
     def _check_roles(self, options: ServiceOptions) -> None:
-        """Refuse models that are unknown, or cannot have the roles that the options give them."""
+        """Reject unknown models, and models that cannot have the roles given by the options."""
         primary, pair = self.models.primary, tuple[str, ...](options.interleave or ())
         for name in (*options.shadows, *pair):
             self._model_of_option(name)
         if primary in options.shadows:
-            raise DataError(f"'{primary}' is the primary model and cannot be its own shadow; name another.")
+            raise DataError(f"'{primary}' is the primary model and cannot be its own shadow. Name another model.")
         if len(set(pair)) < len(pair):
-            raise DataError(f"Interleaving compares two models, but '{pair[0]}' was named twice.")
+            raise DataError(f"Interleaving needs two models, but '{pair[0]}' was given twice.")
         for name in () if self._split is None else self._split.names:
             if not self._model_of_option(name).columns.accepts_same_requests(self.models.get(None).columns):
-                raise DataError(f"'{name}' and '{primary}' take different columns and cannot share users.")
+                raise DataError(f"'{name}' and '{primary}' use different columns and cannot share a split.")
 
     def _model_infos(self) -> dict[tuple[str, ...], float]:
         return {(model.name, model.version, type(model.ranker).__name__): 1.0 for model in self.models}
 
-    # ---- a request and its answer ----
+    # ---- requests and responses ----
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """ASGI's call."""
+        """Handle an ASGI connection."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
@@ -182,11 +182,11 @@ class Service:
             answer = refused(problem.status, str(problem))
         except ToprankError as problem:
             answer = refused(422, str(problem))
-        except ModuleNotFoundError as problem:  # of a small installation
-            answer = refused(501, f"This needs {problem.name}, which is not installed where the service runs.")
-        except Exception as problem:  # noqa: BLE001 - a client gets a sentence, whatever is wrong with us
+        except ModuleNotFoundError as problem:  # a minimal installation lacks optional packages
+            answer = refused(501, f"This request needs {problem.name}, which is not installed on the server.")
+        except Exception as problem:  # noqa: BLE001 - every failure becomes a response
             self.log("failure", request=name, endpoint=endpoint, error=type(problem).__name__, where=where(problem))
-            answer = refused(500, "The service failed at this request; its log says where.")
+            answer = refused(500, "Internal error. The log of the service contains the location.")
         own = (
             (b"content-type", answer.kind),
             (b"content-length", b"%d" % len(answer.body)),
@@ -203,19 +203,19 @@ class Service:
     async def _answer(self, scope: Message, receive: Receive) -> HttpAnswer:
         path, headers = scope["path"], dict(scope["headers"])
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # Where the body ends is told twice; a proxy may believe the other one, and take the rest for a request.
-            return refused(400, "Give the length of the body or send it in chunks, but not both.", LEAVE)
+            # The end of the body is ambiguous, which enables request smuggling through a proxy.
+            return refused(400, "Send either Content-Length or Transfer-Encoding, not both.", LEAVE)
         if path not in self._routes:
-            raise RefusedError(404, f"There is nothing at {path[:200]}; /openapi.json lists what there is.")
+            raise RefusedError(404, f"Unknown path {path[:200]}. /openapi.json lists the endpoints.")
         method, answer = self._routes[path]
         if path not in self._open and not self._may_ask(headers.get(b"authorization", b"")):
-            return refused(401, "This service asks for a token: Authorization: Bearer ….", _BEARER)
+            return refused(401, "This service requires a token: Authorization: Bearer ….", _BEARER)
         if scope["method"] != method and (method, scope["method"]) != ("GET", "HEAD"):
-            return refused(405, f"{path} takes {method}.", ((b"allow", method.encode()),))
+            return refused(405, f"{path} requires {method}.", ((b"allow", method.encode()),))
         if method == "GET":
             return await answer()
         if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != JSON:
-            raise RefusedError(415, "The body must be JSON, and say so: Content-Type: application/json.")
+            raise RefusedError(415, "The body must be JSON with Content-Type: application/json.")
         announced = headers.get(b"content-length", b"")
         return await answer(await read_body(receive, announced, self.limits.body, self.limits.seconds))
 
@@ -226,7 +226,7 @@ class Service:
     async def _work(
         self, function: Callable[[], Result], request: ScoreRequest | InterleaveRequest, size: int, *models: LoadedModel
     ) -> Result:
-        """The result of a function, made here and now, or on a thread where that may take long."""
+        """Run a function on the event loop, or on a thread if it may take long."""
         aside = size > _LARGE or len(request.documents) > _MANY or any(model.slow for model in models)
         return await self._pool.run(function, self.limits.seconds) if aside else function()
 
@@ -253,7 +253,7 @@ class Service:
         return self._observed(model, request, await self._work(scored, request, len(body), model))
 
     def _arm(self, request: RankRequest) -> Arm | None:
-        """Return the arm of a split that a request belongs to; None for a request that names a model or has no key."""
+        """Return the arm of a request in the split; None if the request names a model or has no key."""
         if self._split is None or request.key is None or request.model is not None:
             return None
         arm = self._split.arm(request.key)
@@ -261,7 +261,7 @@ class Service:
         return arm
 
     def _observed(self, model: LoadedModel, request: ScoreRequest, scored: answers.ScoredRequest) -> HttpAnswer:
-        """Return the answer, after counting it and passing it to shadows and the drift watch."""
+        """Count a request and pass it to the shadows and the drift watch; return its response."""
         name, n = model.name, len(scored.scores)
         self.counters.documents.labels(name).observe(n)
         if scored.missing:
@@ -292,7 +292,7 @@ class Service:
     async def _interleave(self, body: bytes) -> HttpAnswer:
         interleaving = self._interleaving
         if interleaving is None:
-            raise RefusedError(404, "This service does not interleave; start it with two models to interleave.")
+            raise RefusedError(404, "This service does not interleave. Start it with --interleave NAME NAME.")
         request = parse_request(InterleaveRequest, body)
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
         both = partial(answers.rank_by_both, models, request, self.limits.documents)
@@ -306,7 +306,7 @@ class Service:
 
     async def _take_events(self, body: bytes) -> HttpAnswer:
         if self._recorder.event_log is None:
-            raise RefusedError(404, "This service keeps no log of what users do; start it with a folder for one.")
+            raise RefusedError(404, "This service has no event log. Start it with --log FOLDER.")
         events = parse_request(Events, body)
         shown = self._recorder.open_list(events)
         new = self._recorder.record_events(events)
@@ -335,10 +335,12 @@ class Service:
             raise RefusedError(503, "The service is stopping.")
         return HttpAnswer.from_value(answers.Status("ready"))
 
-    # ---- models that change ----
+    # ---- reloading ----
 
     async def reload(self, *, everything: bool = False) -> None:
-        """Read models again whose files were replaced, or all; if a new one cannot serve, log why and keep the old."""
+        """Reload models whose files were replaced, or all; if a new one is rejected, log the reason and keep the old
+        one.
+        """
         names = [model.name for model in self.models] if everything else self.models.changed()
         for name in names:
             try:
@@ -369,26 +371,26 @@ class Service:
 
 
 _NO_SECRET_REMARK = (
-    "Ids of lists hold for this process alone: what is told of them to another one, or to this one after a restart, is "
-    "refused. Give all replicas the same secret file."
+    "Ids of lists are valid in this process only: other replicas, and this one after a restart, reject events on them. "
+    "Give all replicas the same secret file."
 )
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 
 
 def _interleaved_models(names: tuple[str, str], secret: bytes) -> InterleavedModels:
-    from toprank.serving.interleaving import InterleavedModels  # which only some services need, and statistics with it
+    from toprank.serving.interleaving import InterleavedModels  # imports statistics, which few services need
 
     return InterleavedModels(*names, secret=secret)
 
 
 def _drift_watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:
-    from toprank.serving.drift_watch import DriftWatch  # which only some services need, and statistics with it
+    from toprank.serving.drift_watch import DriftWatch  # imports statistics, which few services need
 
     return DriftWatch(reference, models, counters)
 
 
 def _name_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    """The id of a request: the client's, or that of a proxy before us, where it is one; else a new one."""
+    """Return the request id of the client or a proxy, if valid, otherwise a new one."""
     name = next((value for key, value in headers if key == b"x-request-id"), b"")
     return name.decode() if _NAMED.fullmatch(name) else secrets.token_hex(8)
 
@@ -398,7 +400,7 @@ async def _static(kind: bytes, content: bytes) -> HttpAnswer:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """ASGI's start and end."""
+    """Handle the lifespan events of ASGI."""
     while (message := await receive())["type"] != "lifespan.shutdown":
         await send({"type": message["type"] + ".complete"})
     await send({"type": "lifespan.shutdown.complete"})

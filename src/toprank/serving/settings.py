@@ -1,7 +1,7 @@
-"""The settings of a service: its limits, and the options of both commands that start one.
+"""Settings of a service: its limits, and the options of both commands that start one.
 
-`toprank serve` and `python -m toprank.serving` have the options of `Settings`. The command line reads them whether the
-packages of a service are installed or not, so nothing is imported here but the declaration of an option.
+`toprank serve` and `python -m toprank.serving` share the options of `Settings`. The command line reads them without the
+packages of the extra, so this module imports only the declaration of an option.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from toprank.errors import DataError, Remedy
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask of the service.
+    """Limits of a request.
 
     Attributes:
-        body: Bytes.
-        seconds: For a body to arrive, and for the work on it.
-        threads: On which large requests are worked on, and those to slow models.
-        queue: Requests that may wait for one of these threads; the next are told to come back.
+        body: maximum size of a body in bytes.
+        documents: maximum number of documents.
+        seconds: time limit for receiving a body, and for processing it.
+        threads: number of threads for large requests and slow models.
+        queue: maximum number of requests waiting for a thread; further ones are rejected with 503.
     """
 
     body: int = 8 << 20
@@ -35,12 +36,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """Where a service writes what it served and what users did, and what is kept of it.
+    """Location and limits of the event log.
 
     Attributes:
-        days: Files that were last written to so long ago are removed.
-        bytes: And the oldest, where all together are larger.
-        features: Whether lists are written with the values of their documents.
+        folder: folder of the files.
+        days: files last written more than this many days ago are removed.
+        bytes: maximum total size; the oldest files are removed beyond it.
+        features: whether lists are logged with the feature values of their documents.
     """
 
     folder: Path
@@ -51,21 +53,21 @@ class LogFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
-    """What a service does besides ranking by its primary model.
+    """Options of a service.
 
     Attributes:
-        token: what clients must present as a bearer token; None: nothing.
+        token: bearer token that clients must send; None if none is required.
         limits: limits of a request.
-        shadows: models that score the requests to the primary one, too, without being answered with.
+        shadows: models that also score the requests to the primary model, without affecting responses.
         interleave: two models whose rankings are interleaved at /v1/interleave; needs `files`.
-        secret: signs the ids of lists; services that share it take each other's events.
-        files: where lists and events are written; None: nowhere.
-        max_event_age_days: how old a list may be when an event on it arrives.
-        explore: which lists are randomized for exploration (`Exploration`); needs `files`.
-        split: models that some keys get instead of the primary one (`TrafficSplit`); needs `files`.
+        secret: secret that signs the ids of lists; services with the same secret accept each other's events.
+        files: location of the event log; None for no log.
+        max_event_age_days: maximum age of a list when an event arrives.
+        explore: specification of the lists to perturb (`Exploration`); needs `files`.
+        split: models that get a share of the keys instead of the primary one (`TrafficSplit`); needs `files`.
 
     Raises:
-        DataError: an experiment on users needs a log, but `files` is None.
+        DataError: if an experiment on users needs a log, but `files` is None.
     """
 
     token: str | None = None
@@ -82,7 +84,7 @@ class ServiceOptions:
         for value, name in ((self.explore, "Exploring"), (self.split, "A split"), (self.interleave, "Interleaving")):
             if value and self.files is None:
                 raise DataError(
-                    f"{name} needs a log: without one nobody learns what came of it.",
+                    f"{name} needs an event log to measure the result.",
                     remedy=Remedy("Give files=LogFiles(folder).", "Give a folder for it by {log}.", log=...),
                 )
 
@@ -95,7 +97,7 @@ MODELS, LOG, LIMITS = "Several models", "Log", "Limits"
 class Settings:
     """The options of a service."""
 
-    host: Annotated[str, Option("Address to listen on; any but loopback needs a token.")] = "127.0.0.1"
+    host: Annotated[str, Option("Address to listen on; addresses other than loopback need a token.")] = "127.0.0.1"
     port: Annotated[int, Option("Port to listen on; 0 picks a free one.", 0, 65535)] = 8080
     token_file: Annotated[
         Path | None, Option("A file with the token that clients must present as Authorization: Bearer.")
@@ -111,19 +113,19 @@ class Settings:
     interleave: Annotated[
         tuple[str, str] | None,
         Option(
-            "Two models whose rankings /v1/interleave mixes, to compare their clicks by the log.",
+            "Two models to interleave at /v1/interleave, to compare them by clicks.",
             metavar="NAME NAME",
             group=MODELS,
         ),
     ] = None
     secret_file: Annotated[
         Path | None,
-        Option("A file with a secret that replicas share, so that each accepts events on the others' lists."),
+        Option("A file with a secret shared by replicas, so that each accepts events on lists of the others."),
     ] = None
     log: Annotated[
         Path | None,
         Option(
-            "Keep what was served and what users did with it in this folder, for `toprank clicks`.",
+            "Folder for the log of served lists and user events, for `toprank clicks`.",
             metavar="FOLDER",
             group=LOG,
         ),
@@ -132,27 +134,27 @@ class Settings:
         LogFiles.days
     )
     log_megabytes: Annotated[
-        float, Option("Delete the oldest files of the log so that it never grows larger than this.", 10, group=LOG)
+        float, Option("Maximum size of the log; the oldest files are deleted beyond it.", 10, group=LOG)
     ] = LogFiles.bytes / 1e6
     log_features: Annotated[bool, Option("Also log the feature values of the documents.", group=LOG)] = False
     max_event_age_days: Annotated[
         float,
-        Option("Refuse events about a list that is older than this many days; returns may come late.", 0, group=LOG),
+        Option("Reject events on lists older than this many days; returns may arrive late.", 0, group=LOG),
     ] = 30.0
     explore: Annotated[
         str | None,
         Option(
-            "swap-neighbors:SHARE swaps two random neighbors in this share of the lists, such as 0.05, so that the "
-            "log can tell positions from documents; swap-neighbors:SHARE:DEPTH swaps within the first DEPTH "
-            "documents only, 10 by default.",
-            metavar="HOW",
+            "swap-neighbors:SHARE swaps two random neighbors in this fraction of the lists, such as 0.05, so that the "
+            "log identifies propensities; swap-neighbors:SHARE:DEPTH swaps within the first DEPTH documents only, 10 "
+            "by default.",
+            metavar="METHOD",
             group=LOG,
         ),
     ] = None
     split: Annotated[
         list[str] | None,
         Option(
-            "Rank for this percentage of the keys by this model, such as new=5. May be given several times.",
+            "Percentage of the keys that get this model, such as new=5. May be given several times.",
             metavar="NAME=PERCENT",
             group=MODELS,
         ),
@@ -164,14 +166,12 @@ class Settings:
     timeout: Annotated[
         float, Option("Seconds allowed for a body to arrive, and for the answer.", 0.1, group=LIMITS)
     ] = Limits.seconds
-    threads: Annotated[
-        int, Option("WorkerPool for large requests and slow models; small requests need none.", 1, group=LIMITS)
-    ] = Limits.threads
-    queue: Annotated[int, Option("Requests that may wait for a thread; any more get 503.", 0, group=LIMITS)] = (
+    threads: Annotated[int, Option("Threads for large requests and slow models.", 1, group=LIMITS)] = Limits.threads
+    queue: Annotated[int, Option("Requests that may wait for a thread; further ones get 503.", 0, group=LIMITS)] = (
         Limits.queue
     )
     drain: Annotated[
-        float, Option("Seconds to keep answering after SIGTERM while connections close.", 0, group=LIMITS)
+        float, Option("Seconds to keep answering after SIGTERM, while connections close.", 0, group=LIMITS)
     ] = 1.0
     reload: Annotated[bool, Option("Reload a model file when it is replaced.")] = True
 

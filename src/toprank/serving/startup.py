@@ -1,4 +1,4 @@
-"""The start of a service: what both of its commands do once they know their options."""
+"""Startup of a service, shared by both commands."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def start(
     reference: Callable[[Models], RankingData] | None = None,
     extension: Callable[[], Extension] | None = None,
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C.
+    """Run a service until SIGTERM or Ctrl-C.
 
     Args:
         models: model files, or NAME=FILE; the first is the primary one.
-        settings: all else.
-        requests: whether each request is a line of the log.
-        reference: gives queries as the primary model was trained for.
-        extension: gives further endpoints and pages; then there need not be a model.
+        settings: all other options.
+        requests: whether each request is logged.
+        reference: function that returns data like the training data of the primary model.
+        extension: function that returns further endpoints and pages; a model is then optional.
     """
     log = Log(requests=requests)
     with warnings.catch_warnings():
@@ -42,7 +42,7 @@ def start(
 
 
 def for_service(sentence: str) -> str:
-    """A sentence for who starts a service, which reads with what it knows of its models: it takes no such argument."""
+    """Return a message with the names of arguments in it as they are called by a service."""
     return reword(sentence, lambda name, _: name, lambda _: False)
 
 
@@ -68,6 +68,6 @@ def _start(
 
 
 def warning_text(message: Any) -> str:
-    """A warning in the words of a service."""
+    """Return the text of a warning for the log of a service."""
     sentence = message.args[0] if isinstance(message, Warning) and message.args else message
     return for_service(sentence) if isinstance(sentence, str) else str(message)

@@ -1,4 +1,4 @@
-"""Work beside the event loop: on threads, with a limit to how much waits for them and to the time it takes."""
+"""Thread pools for work outside of the event loop, with a limited queue and time limit."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Result = TypeVar("Result")
 
 
 class WorkerPool:
-    """WorkerPool for what would keep others waiting.
+    """A thread pool for work that would block the event loop.
 
     Args:
-        count: how many work at a time.
-        queue: how many requests may wait until one of them is free; the next is refused.
-        name: what they are called.
+        count: number of threads.
+        queue: maximum number of waiting requests; further ones are rejected.
+        name: name of the threads.
     """
 
     def __init__(self, count: int, queue: int, name: str) -> None:
         self._pool, self._room = ThreadPoolExecutor(count, thread_name_prefix=name), Semaphore(count + queue)
 
     def submit(self, function: Callable[[], Result]) -> Future[Result] | None:
-        """Call the function as soon as a thread is free; None, and no call, if too many wait already."""
+        """Run a function as soon as a thread is free; return None without running it if the queue is full."""
         if not self._room.acquire(blocking=False):
             return None
         work = self._pool.submit(function)
@@ -34,16 +34,18 @@ class WorkerPool:
         return work
 
     async def run(self, function: Callable[[], Result], seconds: float) -> Result:
-        """What the function gives, within so many seconds; one that was not begun by then never is."""
+        """Return the result of a function within a time limit; it is not started after the limit."""
         work = self.submit(function)
         if work is None:
-            raise RefusedError(503, "The service is overloaded; try again later.")
+            raise RefusedError(503, "The service is overloaded. Try again later.")
         try:
             return await asyncio.wait_for(asyncio.wrap_future(work), seconds)
         except TimeoutError:
             if work.cancel():
-                raise RefusedError(503, f"The request waited {seconds:g} s for its turn; ask again later.") from None
-            raise RefusedError(503, f"The answer took longer than {seconds:g} s; ask for fewer documents.") from None
+                raise RefusedError(
+                    503, f"The request waited in the queue for {seconds:g} s. Try again later."
+                ) from None
+            raise RefusedError(503, f"The request took longer than {seconds:g} s. Send fewer documents.") from None
 
     def close(self) -> None:
         """Stop the threads."""
