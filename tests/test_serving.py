@@ -742,3 +742,27 @@ def test_whatever_the_document_allows_is_answered(folder, tmp_path):
 @pytest.mark.nightly
 def test_whatever_the_document_allows_is_answered_at_length(folder, tmp_path):
     assert "/v1/rank" in explore(folder, tmp_path, 1000)
+
+
+def test_columns_with_a_role_may_be_among_the_values(folder, tmp_path):
+    """A client sends rows of its table as they are: the query id, the label and metadata are no features."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"search": np.repeat([f"q{k}" for k in range(20)], 5), "grade": rng.integers(0, 3, 100)})
+    table["device"], table["price"], table["age"] = "phone", rng.normal(size=100), rng.normal(size=100)
+    data = tr.RankingData.from_frame(table, qid="search", label="grade", metadata=["device"])
+    tr.LinearRanker().fit(data).save(tmp_path / "roles.toprank")
+    few = table.head(3).to_dict("records")
+    plain = [{name: row[name] for name in ("price", "age")} for row in few]
+    with serving(tmp_path, "roles") as client:
+        forms = [{"documents": [{"id": k, "values": row} for k, row in enumerate(rows)]} for rows in (plain, few)]
+        forms.append({
+            "documents": [{"id": k, "values": list(row.values())} for k, row in enumerate(few)],
+            "features": list(few[0]),
+        })  # fmt: skip
+        answers = [client.post("/v1/score", json=form) for form in forms]
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert answers[0].json() == answers[1].json() == answers[2].json()
+        wrong = {"documents": [{"id": 1, "values": {**few[0], "brand": 1.0}}]}
+        refused(client.post("/v1/score", json=wrong), 422, "unknown feature 'brand'")

@@ -8,6 +8,7 @@ import json
 import math
 import random
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -105,10 +106,13 @@ def test_interleaving_without_a_log_is_refused(folder):
         pass
 
 
-def test_the_log_tells_which_model_won_each_list(folder, tmp_path):
+def test_the_log_tells_which_model_won_each_list(folder, tmp_path, monkeypatch):
     """Lists are counted by hand from teams and clicks; each is of a query of its own, so the test is the sign test."""
     secret, rng, counts = "a long random word", random.Random(0), Counter()
     options = {"interleave": ("linear", "other"), "secret": secret, "files": LogFiles(tmp_path)}
+    monkeypatch.setattr(
+        "toprank.serving.interleaving.InterleavedModels", partial(InterleavedModels, rng=random.Random(1))
+    )
     with serving(folder, "linear", "other", **options) as client:
         for query in range(60):
             told = client.post(
@@ -127,6 +131,18 @@ def test_the_log_tells_which_model_won_each_list(folder, tmp_path):
     wanted = binomtest(counts["wins"], counts["wins"] + counts["losses"])
     assert list(found.interval) == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-8)
     assert found.p == pytest.approx(wanted.pvalue, abs=5 * math.sqrt(wanted.pvalue / 100_000) + 1e-5)
+
+
+@pytest.mark.parametrize("contextual", ["linear", "other"])
+def test_both_models_of_an_interleaved_list_get_the_query_that_they_need(folder, tmp_path, monkeypatch, contextual):
+    """Only one of the models depends on the whole query: whichever it is, a request without a query is rejected."""
+    needs = property(lambda ranker: ranker.l2 == (10.0 if contextual == "other" else tr.LinearRanker().l2))
+    monkeypatch.setattr(tr.LinearRanker, "uses_query_context", needs)
+    options = {"interleave": ("linear", "other"), "files": LogFiles(tmp_path)}
+    with serving(folder, "linear", "other", **options) as client:
+        asked = {"documents": documents(rows(3))}
+        refused(client.post("/v1/interleave", json=asked), 422, f"'{contextual}' depend on the whole query")
+        assert len(client.post("/v1/interleave", json={"query": 1, **asked}).json()["ranking"]) == 3
 
 
 def test_models_of_other_columns_are_not_interleaved(folder, tmp_path):
@@ -247,8 +263,8 @@ def test_an_id_tells_neither_documents_nor_teams():
     assert b"document" not in texts[0]
     marks = {seal.open(signed("document", 0)).place("document") for _ in range(20)}
     assert marks == {(0, 0)}
-    ends = {base64.urlsafe_b64decode(signed("d", 0) + "==")[-4:] for _ in range(20)}
-    assert len(ends) == 20  # the same document, of the same team, is another mark in each list
+    ends = {base64.urlsafe_b64decode(signed("d", 0) + "==")[-4:] for _ in range(30)}
+    assert len(ends) == 30  # the same document, of the same team, is another mark in each list
     assert {end[-1] & 1 for end in ends} == {0, 1}
 
 
@@ -272,7 +288,7 @@ def test_the_number_1_and_the_word_are_two_documents(served):
     interleaving = InterleavedModels("a", "b")
     impression, ids = made(interleaving, served, [1, "1"])
     assert set(map(type, ids)) == {int, str}
-    shown = interleaving._seal.open(impression)
+    shown = interleaving._signer.open(impression)
     assert {interleaving.model_of(shown, one) for one in (1, "1")} == {"a", "b"}
 
 
@@ -280,7 +296,7 @@ def test_long_lists_are_cut_at_a_thousand(served):
     interleaving = InterleavedModels("a", "b")
     for length, wanted in ((999, 999), (1000, 1000), (1001, 1000)):
         impression, ids = made(interleaving, served, list(range(length)), top=length)
-        shown = interleaving._seal.open(impression)
+        shown = interleaving._signer.open(impression)
         assert len(ids) == wanted
         assert {interleaving.model_of(shown, one) for one in ids} == {"a", "b"}
         assert len(impression) < 6 * wanted + 100

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.serving import event_log as journal_module
 from toprank.serving import experiments as trials_module
 from toprank.serving import recorder as recording_module
+from toprank.serving import service as service_module
 from toprank.serving.counters import Counters
 from toprank.serving.event_log import EventLog, ShownAttributes, ShownList
 from toprank.serving.experiments import Exploration, TrafficSplit
@@ -468,8 +470,9 @@ def test_kill_loses_the_last_second_at_most_and_no_line_is_torn(folder, tmp_path
 # ---- trials ----
 
 
-def test_exploring_swaps_neighbors_as_often_as_told_and_says_how_likely_each_list_was(folder, tmp_path):
+def test_exploring_swaps_neighbors_as_often_as_told_and_says_how_likely_each_list_was(folder, tmp_path, monkeypatch):
     n, share = 2000, 0.3
+    monkeypatch.setattr(service_module, "Exploration", partial(Exploration, rng=random.Random(0)))
     X = rows(5)
     with serving(folder, "linear", files=LogFiles(tmp_path), explore=f"swap-neighbors:{share}:4") as client:
         told = [client.post("/v1/rank", json={"query": "q", "documents": documents(X)}).json() for _ in range(n)]

@@ -106,6 +106,12 @@ class Roles:
         return {keyword: name for keyword in ROLES if isinstance(name := self.column(keyword), str) and name}
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All columns with a role, including metadata and text."""
+        text = () if self.words is None else self.words.columns
+        return tuple(dict.fromkeys([*self.columns.values(), *(self.metadata or ()), *text]))
+
+    @property
     def words(self) -> TextRoles | None:
         """The text columns, or None."""
         return self.text or None

@@ -185,13 +185,18 @@ def read_rows(
 ) -> tuple[list[Any], RequestRows]:
     """Return the ids of the documents and their rows."""
     ids = check_ids(request.documents, limit)
+    check_query(model, request)
+    return ids, model.columns.rows(request.documents, request.features, request.query_text)
+
+
+def check_query(model: LoadedModel, request: ScoreRequest | InterleaveRequest) -> None:
+    """Reject a request without a query id to a model whose scores depend on the whole query."""
     if request.query is None and model.ranker.uses_query_context:
         raise RefusedError(
             422,
             f"The scores of model '{model.name}' depend on the whole query. Give query, and all of its documents in "
             "one request.",
         )
-    return ids, model.columns.rows(request.documents, request.features, request.query_text)
 
 
 def score(model: LoadedModel, request: ScoreRequest, limit: int) -> ScoredRequest:
@@ -243,6 +248,7 @@ def rank_by_both(
     first, second = models
     if not first.columns.accepts_same_requests(second.columns):
         raise RefusedError(422, f"'{first.name}' and '{second.name}' use different columns and cannot be interleaved.")
+    check_query(second, request)
     ids, rows = read_rows(first, request, limit)
     same = first.columns.encoding == second.columns.encoding and first.columns.text is None
     _, others = (ids, rows) if same else read_rows(second, request, limit)

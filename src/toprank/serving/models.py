@@ -18,6 +18,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import file_signature, output
+from toprank.data.roles import Roles
 from toprank.errors import DataError, FormatError, ToprankError, closest_match
 from toprank.metrics.sorting import rank_block
 from toprank.rankers.model_files import digest_of, load
@@ -202,12 +203,12 @@ def read_model(name: str, path: Path) -> LoadedModel:
 
 def _columns_of(ranker: Any) -> ModelColumns:
     """Return the columns that requests must contain: the features without those computed from text."""
-    text = ranker.text_
+    text, roles = ranker.text_, Roles.from_plain(ranker.training_.get("columns"))
     if text is None:
         names = getattr(ranker, "feature_names_in_", None)
-        return ModelColumns(names, ranker.n_features_in_, ranker.encoding_)
+        return ModelColumns(names, ranker.n_features_in_, ranker.encoding_, roles=roles)
     own = text.original
-    return ModelColumns(own.feature_names, text.n_original, own.encoding, text)
+    return ModelColumns(own.feature_names, text.n_original, own.encoding, text, roles)
 
 
 def _self_test(ranker: Any, path: Path, digest: str) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
+from toprank.data.roles import Roles
 from toprank.errors import closest_match
 from toprank.serving.requests import RefusedError, RequestedDocument, decoder_message, first_duplicate, invalid_json
 from toprank.text.tables import TextFeatures, joined_columns
@@ -47,6 +48,8 @@ class RequestRows(NamedTuple):
 class ModelColumns:
     """The columns that a model requires.
 
+    Columns with a role in the training data, such as the query id, may be among the values and are ignored.
+
     >>> raw = msgspec.json.Decoder(list[RequestedDocument]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
     >>> ModelColumns(("a", "b"), 2).rows(raw, None).X
     array([[ 2., nan]])
@@ -58,9 +61,11 @@ class ModelColumns:
         count: int,
         encoding: Encoding | None = None,
         text: TextFeatures | None = None,
+        roles: Roles | None = None,
     ) -> None:
         self.names, self.count, self.encoding = None if names is None else tuple(names), count, encoding
         self.text = text
+        self.ignored = () if roles is None else tuple(name for name in roles.names if name not in (self.names or ()))
         self._place = {name: place for place, name in enumerate(self.names or ())}
         self._plans: dict[tuple[tuple[str, ...], bool], IntArray] = {}
         kinds = [] if encoding is None else encoding.columns
@@ -169,7 +174,7 @@ class ModelColumns:
                 f"The {self.count} features of the model have no names. Give the values of each document as an array "
                 "in the order of training.",
             )
-        unknown = [name for name in given if name not in self._place]
+        unknown = [name for name in given if name not in self._place and name not in self.ignored]
         if unknown and not select:
             close = closest_match(unknown[0], self.names)
             hint = f" (did you mean '{close}'?)" if close else ""
