@@ -158,7 +158,7 @@ def test_what_was_not_begun_in_time_is_never_done_and_leaves_its_place():
             await asyncio.sleep(0)
             await asyncio.to_thread(begun.acquire, timeout=PATIENCE)
             for _ in range(3):  # each takes the place of the one that gave up
-                with pytest.raises(RefusedError, match=r"waited 0\.05 s for its turn"):
+                with pytest.raises(RefusedError, match=r"waited in the queue for 0\.05 s"):
                     await threads.run(partial(ran.append, 1), 0.05)
             over.set()
             await first

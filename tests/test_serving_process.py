@@ -373,7 +373,7 @@ def test_the_page_ranks_and_shows_markup_as_text_by_keyboard_alone(folder):
             "new Promise(done => { const look = () => document.querySelector('#message.wrong') ? done() :"
             " setTimeout(look, 20); look(); })"
         )
-        assert "1 values, but the model takes 3" in page.run("document.getElementById('message').textContent")
+        assert "1 values, but the model has 3 features" in page.run("document.getElementById('message').textContent")
         assert process.stop() == 0
 
 
