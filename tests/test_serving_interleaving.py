@@ -100,7 +100,7 @@ def test_interleaved_lists_and_their_clicks(folder, tmp_path):
 
 def test_interleaving_without_a_log_is_refused(folder):
     with (
-        pytest.raises(DataError, match="Interleaving needs a log"),
+        pytest.raises(DataError, match="Interleaving needs an event log"),
         serving(folder, "linear", "other", interleave=("linear", "other")),
     ):
         pass
@@ -223,7 +223,7 @@ def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder, tmp_pat
         assert status == (404 if secret is None else 200)
     remarks = [line["says"] for line in lines[None] if line["event"] == "remark"]
     assert len(remarks) == 1
-    assert "this process alone" in remarks[0]
+    assert "this process only" in remarks[0]
     assert "the same secret file" in remarks[0]
     assert "remark" not in [line["event"] for line in lines["a long random word"]]
 
