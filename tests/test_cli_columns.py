@@ -196,7 +196,7 @@ def test_refusals_speak_of_options(folder):
         (("evaluate", "huge.txt", "first.scores"), "toprank convert --dtype float64"),
         (("evaluate", "what.foo", "first.scores"), "name it .txt, .csv … or use toprank convert --from."),
         (("evaluate", "empty", "first.scores"), "toprank cv"),
-        (("evaluate", "data.txt", "first.scores", "--verify"), "ask for --cache"),
+        (("evaluate", "data.txt", "first.scores", "--verify"), "use --cache"),
         (("evaluate", "data.txt", "first.scores", "-c", "trec_eval"), "--document-id"),
         (("cv", "data.txt", "--systems", "ListNet", "--folds", "30"), "ask for fewer."),
     ):
@@ -257,8 +257,8 @@ def test_nothing_is_rewritten_but_advice(folder):
         (
             "1 qid:1 1:1 3:5\n0 qid:1 1:2\n",
             "is beyond the 2 features requested; increase --n-features.",
-            "lies beyond the 2 features of the training data.",
-            "lies beyond the 2 features asked for; raise n_features=.",
+            "is beyond the 2 features of the training data.",
+            "is beyond the 2 features requested; increase n_features=.",
         ),
         (
             "1 qid:1 1:1e300\n0 qid:1 1:2\n",

@@ -337,9 +337,9 @@ def test_what_can_be_distributed(tmp_path):
     assert parts_of(parts, partitions=2) is parts
     with pytest.raises(DataError, match="Data of type list cannot be distributed"):
         parts_of([1, 2], partitions=2)
-    with pytest.raises(tr.ToprankError, match=r"holds no Parquet files"):
+    with pytest.raises(tr.ToprankError, match=r"contains no Parquet files"):
         cluster.read(tmp_path)
-    with pytest.raises(DataError, match="There is no file to read"):
+    with pytest.raises(DataError, match="The list of paths is empty"):
         cluster.read([])
     with pytest.raises(UnknownNameError, match="neighbors"):
         cluster.read(["a.txt"], on_split_queries="neighbours")

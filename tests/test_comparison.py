@@ -153,7 +153,7 @@ class TestWithEvaluation:
         data, scores = ranking
         with pytest.raises(DataError, match=r"System 'short' has 479 scores for 480 documents"):
             compare(scores | {"short": scores["good"][1:]}, data)
-        with pytest.raises(DataError, match="'ragged' must be a plain list"):
+        with pytest.raises(DataError, match="'ragged' must be a one-dimensional list"):
             compare(scores | {"ragged": [[1.0], [1.0, 2.0]]}, data)
 
     def test_weighted_means_are_refused(self, ranking):

@@ -231,10 +231,13 @@ def test_a_written_run_is_read_back_in_the_same_order(tmp_path, name):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"qid": ["q 1", "q2"]}, "The query id 'q 1' cannot be a column of r.run: .*without blanks; call it 'q_1'"),
+        (
+            {"qid": ["q 1", "q2"]},
+            "The query id 'q 1' cannot be a column of r.run: .*without whitespace, for example 'q_1'",
+        ),
         ({"document_ids": ["a\tb", "c"]}, r"The document id 'a\\tb' cannot .*; call it 'a_b'"),
         ({"tag": "my system"}, "The tag 'my system' cannot .*; call it 'my_system'"),
-        ({"document_ids": None}, "no document ids, which TREC files need; give document_ids="),
+        ({"document_ids": None}, "no document ids, which TREC files need; pass document_ids="),
         ({"scores": [0.5]}, "1 scores for 2 documents"),
         ({"scores": [0.5, np.inf]}, "row 1 is inf; it must be finite"),
     ],
@@ -261,7 +264,7 @@ def test_runs_are_compared_in_slices_by_the_ids_of_their_queries():
         [row] = found.slices[name]
         assert (row.n, row.difference) == (alone.differences[0].n, pytest.approx(alone.differences[0].difference))
     assert found.unanswered == {"two": ("q3",)}
-    with pytest.raises(DataError, match=r"no value to slice by for query q7; give one for each"):
+    with pytest.raises(DataError, match=r"value to slice by is missing for query q7; give one for each"):
         tr.compare(runs, QRELS, slice_by={q: word for q, word in language.items() if q != "q7"}, **FAST)
     for by in ("language", list(language.values())):
         with pytest.raises(DataError, match=r"slice_by=\{query id: value\}"):

@@ -445,7 +445,7 @@ def test_missing_values_of_pandas_are_missing_ids():
         ([0, 0], "twice"),
         ([0.0], "list of numbers"),
         (["a"], "list of numbers"),
-        (np.array([2**64 - 1], dtype=np.uint64), f"no query number {2**64 - 1}"),
+        (np.array([2**64 - 1], dtype=np.uint64), f"Query number {2**64 - 1}"),
         ([2**70], "list of numbers"),
     ],
 )
@@ -522,7 +522,7 @@ def test_concatenate_refuses_what_does_not_fit():
     assert concatenate([small(), other]).qids.tolist() == ["a", "b", "c", "d"]
     with pytest.raises(DataError, match="concatenate got no data"):
         concatenate([])
-    with pytest.raises(DataError, match="Query a appears in two parts"):
+    with pytest.raises(DataError, match="Query a occurs in two parts"):
         concatenate([small(), small()])
     with pytest.raises(DataError, match=r"different numbers of features: \[1, 2\]"):
         concatenate([small(), small(X=[[1.0]] * 3, qid=[1, 1, 2])])

@@ -423,7 +423,7 @@ def test_what_is_said_of_missing_values_and_scales_is_what_rankers_do():
     data = tr.RankingData(X, [0, 1, 0, 2], qid=[1, 1, 2, 2])
     report = tr.check(data)
     assert "linear models and networks replace them by the mean" in found(report, "missing-values").remedy
-    assert "standardize features by themselves" in found(report, "scales").remedy
+    assert "linear models and networks standardize features" in found(report, "scales").remedy
     ranker = tr.LinearRanker("Squared", l2=1.0).fit(data)
     filled = data.replace(X=np.where(np.isnan(X), np.nanmean(X[:, 0]), X))
     np.testing.assert_allclose(ranker.predict(filled), ranker.predict(data))

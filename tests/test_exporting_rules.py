@@ -222,5 +222,5 @@ def test_kinds_that_the_ranker_refuses_are_left_out_and_no_others(refused, left)
 
 def test_a_path_with_a_zero_byte_is_named_as_it_was_given(tmp_path):
     ranker = tr.LinearRanker(max_iterations=1000).fit(tr.synthetic(n_queries=10, n_features=3, seed=0))
-    with pytest.raises(FileError, match=r"^'m\\x00\.py' is not the name of a file: it holds a zero byte"):
+    with pytest.raises(FileError, match=r"^'m\\x00\.py' is not a valid file name: it contains a zero byte"):
         tr.export(ranker, "python", "m\0.py")

@@ -276,7 +276,7 @@ def test_verify_and_cache_need_something_to_work_on(text, tmp_path):
     with pytest.raises(DataError, match="verify=True needs a stored copy"):
         read(text, verify=True)
     write(example(), tmp_path / "other.txt")
-    with pytest.raises(DataError, match="beside one file"):
+    with pytest.raises(DataError, match="for a single file only"):
         read([text, tmp_path / "other.txt"], cache=True)
     write(example(), tmp_path / "c.toprank-data")
     assert read(tmp_path / "c.toprank-data", cache=True, verify=True).equals(example())

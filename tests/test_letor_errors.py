@@ -153,7 +153,7 @@ def test_one_long_query_id_among_many_does_not_eat_the_memory(text_file):
 
 def test_one_long_document_id_among_many_is_left_out_with_a_warning(text_file):
     lines = [f"0 qid:1 1:1 # d{i}" for i in range(30_000)] + ["0 qid:1 1:1 # " + "x" * 10_000]
-    with pytest.warns(UserWarning, match="document ids.*They are left out"):
+    with pytest.warns(UserWarning, match="document ids.*The document ids are left out"):
         assert read_letor(text_file("\n".join(lines))).document_ids is None
 
 

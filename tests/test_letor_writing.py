@@ -222,7 +222,7 @@ def test_several_texts_with_names_are_read_as_one(tmp_path):
     with pytest.raises(FormatError, match="feature names differ"):
         read_letor(paths)
     (tmp_path / "1.txt.names").unlink()
-    with pytest.raises(FormatError, match="has no counterpart"):
+    with pytest.raises(FormatError, match="is missing, but"):
         read_letor(paths)
 
 

@@ -177,7 +177,7 @@ def test_a_teacher_goes_where_its_rows_go(taught, tmp_path, monkeypatch):
     assert data.filter(rows % 2 == 0).teacher.tolist() == rows[rows % 2 == 0].tolist()
     assert tr.concatenate([data.select([5]), data.select([2])]).equals(data.select([5, 2]))
     assert all(len(part.teacher) == part.n_documents for part in tr.split(data))
-    with pytest.raises(DataError, match="Some parts have teacher and some have not"):
+    with pytest.raises(DataError, match="Some parts have teacher and others do not"):
         tr.concatenate([data.select([0]), data.select([1]).replace(teacher=None)])
     scattered = np.random.default_rng(0).permutation(data.n_documents)
     shuffled = tr.RankingData(data.X[scattered], qid=data.qid[scattered], teacher=rows[scattered].astype(float))

@@ -298,7 +298,7 @@ def test_what_else_is_refused_by_time(tmp_path, data):
     with pytest.raises(tr.ToprankError, match="split by time is not random"):
         tr.split(data, seed=1, time_column="date")
     tr.write(data, tmp_path / "train.txt")
-    with pytest.raises(tr.ToprankError, match="brings its own folds; time_column='date' applies only"):
+    with pytest.raises(tr.ToprankError, match="has predefined folds; time_column='date' applies only"):
         tr.folds(tmp_path, time_column="date")
 
 

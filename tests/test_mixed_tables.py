@@ -172,7 +172,7 @@ def test_a_category_that_was_empty_in_training_takes_any_category(frame):
 def test_roles_of_another_type_are_refused_in_the_words_of_the_library(frame):
     with pytest.raises(DataError, match="'relevance' has the role 'label' and must contain numbers, not str"):
         from_frame(frame.assign(relevance=frame["relevance"].astype("str")))
-    with pytest.raises(DataError, match=r"'query_id' plays the role 'qid' and must hold .* text, not Datetime"):
+    with pytest.raises(DataError, match=r"'query_id' has the role 'qid' and must contain .* text, not Datetime"):
         from_frame(pl.from_pandas(frame.assign(query_id=frame["added"])))
 
 

@@ -178,7 +178,7 @@ def test_frames_hold_the_numbers(shown, data, library):
 
 def test_without_pandas_a_frame_says_what_to_do(shown, monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(DataError, match="pip install polars, or ask for an Arrow table"):
+    with pytest.raises(DataError, match="pip install polars, or use kind='arrow'"):
         shown["Evaluation"].to_frame("polars")
     with pytest.raises(UnknownNameError, match="pandas"):
         shown["Evaluation"].to_frame("panda")

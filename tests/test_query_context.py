@@ -206,7 +206,7 @@ def test_wrong_data_are_sentences(data):
     infinite[data.queries.offsets[5], 2] = np.inf
     with pytest.raises(DataError, match=r"Feature 'f2' has infinite or extremely large values in query 5;"):
         pool.transform(data.replace(X=infinite))
-    with pytest.raises(DataError, match="leave qid out"):
+    with pytest.raises(DataError, match="leave out qid"):
         pool.transform(data, qid=data.qid)
     with pytest.raises(DataError, match="features have no names"):
         tr.QueryContextFeatures(columns=["f1"]).fit(data.X)

@@ -233,7 +233,7 @@ def test_sparse_rows_that_lead_outside_are_refused_by_every_door(make):
     crafted.indices = crafted.indices.copy()
     crafted.indices[-1] = 10**6
     for door in (ranker.predict, lambda X: make().fit(X, data.labels, qid=data.qid)):
-        with pytest.raises(DataError, match="damaged sparse matrix"):
+        with pytest.raises(DataError, match="invalid sparse matrix"):
             door(crafted)
 
 

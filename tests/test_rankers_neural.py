@@ -708,7 +708,7 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"convention": "standart"}, "standard"),
         ({"loss": "LambdaRnk"}, "LambdaRank"),
         ({"loss": "Ordinal"}, "thresholds"),
-        ({"callbacks": [3]}, "3 is no callback"),
+        ({"callbacks": [3]}, "3 cannot be called; callbacks must be functions"),
         ({"callbacks": len}, "list of functions"),
         ({"callbacks": None}, "list of functions"),
         ({"callbacks": 1}, "list of functions"),

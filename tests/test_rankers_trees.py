@@ -742,7 +742,7 @@ def test_labels_that_the_metric_does_not_take_leave_no_training_history(data):
         ({"monotone": {0: 1}, "outputs": "grades"}, "one output per grade"),
         ({"categorical": "effective_1"}, "list of features"),
         ({"categorical": [0]}, "categories must be integers from 0"),
-        ({"callbacks": [3]}, "3 is no callback"),
+        ({"callbacks": [3]}, "3 cannot be called; callbacks must be functions"),
         ({"callbacks": len}, "list of functions"),
         ({"init_model": "model.txt"}, "must be a fitted TreeRanker, not a str"),
     ],

@@ -81,7 +81,7 @@ def test_head_queries_make_half_of_the_whole_and_one_value_less_does_not(values)
     )
     evaluation = tr.evaluate(np.zeros(len(asked)), made, "mrr", convention="letor4")
     if 2 * asked[asked > asked.min()].sum() < asked.sum():
-        with pytest.raises(tr.ToprankError, match="does not tell head from tail"):
+        with pytest.raises(tr.ToprankError, match="does not separate head and tail"):
             evaluation.slices("head:asked")
         return
     slices = evaluation.slices("head:asked")

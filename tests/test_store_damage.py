@@ -376,7 +376,7 @@ def test_what_is_no_letter_is_refused_before_it_becomes_a_string(tmp_path, name)
         lambda data: tr.write(data, tmp_path / "out.txt"),
     ]
     for use in uses:
-        with pytest.raises(FormatError, match=rf"damaged: {name}\.npy holds what is no text\. Make the copy again"):
+        with pytest.raises(FormatError, match=rf"damaged: {name}\.npy contains invalid text\. Write the copy again"):
             use(open_store(path))
     if name == "document_ids":
         assert open_store(path).document_ids[:8].tolist() == everything(dense=True).document_ids[:8].tolist()

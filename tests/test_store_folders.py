@@ -51,7 +51,7 @@ def test_a_folder_with_some_other_description_is_not_replaced(tmp_path):
 def test_a_copy_with_something_else_in_it_is_not_replaced(copy):
     for name in ("thesis.tex", "Y.npy", ".hidden"):
         (copy / name).touch()
-        with pytest.raises(FileError, match=rf"is not replaced: beside the stored copy it holds {name}"):
+        with pytest.raises(FileError, match=rf"is not replaced, because it also contains {name}"):
             StoreWriter(copy)
         (copy / name).unlink()
     with StoreWriter(copy) as writer:
@@ -68,9 +68,11 @@ def test_a_link_to_another_name_is_told_as_it_is(tmp_path):
     (tmp_path / "other").mkdir()
     link = tmp_path / "link.toprank-data"
     link.symlink_to(tmp_path / "other")
-    with pytest.raises(DataError, match=r"link\.toprank-data leads to .*other, which is not called so"):
+    with pytest.raises(
+        DataError, match=r"link\.toprank-data is a link to .*other, which lacks the suffix \.toprank-data"
+    ):
         write_store(example(), link)
-    with pytest.raises(DataError, match=r"folder with the suffix \.toprank-data; .*plain is not called so"):
+    with pytest.raises(DataError, match=r"plain lacks the suffix \.toprank-data of a stored copy"):
         write_store(example(), tmp_path / "plain")
     link.unlink()
     link.symlink_to(tmp_path / "real.toprank-data")
@@ -234,7 +236,7 @@ def test_room_is_asked_for_all_arrays_together(tmp_path, disk_of):
     disk_of(4_500)
     with StoreWriter(tmp_path / "a.toprank-data") as writer:
         writer.start("X", np.dtype("f4"), (10,), 100)
-        with pytest.raises(FileError, match=r"it takes 0\.0 MB more, and 0\.0 MB are free there"):
+        with pytest.raises(FileError, match=r"it needs another 0\.0 MB, but only 0\.0 MB are free"):
             writer.start("labels", np.dtype("f8"), (), 100)
     data = RankingData(np.zeros((100, 10), dtype=np.float32))
     with StoreWriter(tmp_path / "a.toprank-data") as writer:

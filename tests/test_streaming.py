@@ -221,7 +221,7 @@ def test_one_function_converts_whatever_the_formats(tmp_path):
     convert(tmp_path / "a.txt", tmp_path / "a.run", scores=tmp_path / "scores")
     assert read(tmp_path / "a.run").n_documents == data.n_documents
     for target, scores in (("b.run", None), ("b.csv", tmp_path / "scores")):
-        with pytest.raises(DataError, match="a TREC run needs scores, and only that does"):
+        with pytest.raises(DataError, match="scores= is needed for a TREC run, and only for a TREC run"):
             convert(tmp_path / "a.txt", tmp_path / target, scores=scores)
     with pytest.raises(UnknownNameError, match="format for the suffix"):
         convert(tmp_path / "a.txt", tmp_path / "a.unknown")
@@ -274,9 +274,9 @@ def test_a_query_that_comes_back_is_refused_by_file_and_place(tmp_path):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ({"qid": [2], "label": [0]}, "There is no column 'f', which .*part-0.parquet has"),
-        (part([2], g=[1.0]), "There is a column 'g', which .*part-0.parquet does not have"),
-        ({"qid": [2], "label": [0], "F": np.float32([1])}, "There is no column 'f', which .*part-0.parquet has"),
+        ({"qid": [2], "label": [0]}, "The column 'f' of .*part-0.parquet is missing here"),
+        (part([2], g=[1.0]), ".*part-0.parquet does not have the column 'g' of this file"),
+        ({"qid": [2], "label": [0], "F": np.float32([1])}, "The column 'f' of .*part-0.parquet is missing here"),
         (part([2], f=np.float64([1])), "Column 'f' holds double, but float in .*part-0.parquet.*dtype="),
         (
             part(["2"]),
@@ -329,7 +329,7 @@ def test_weights_of_queries_that_go_on(tmp_path):
 
 def test_regroup_refuses_drift_too(tmp_path):
     folder = parts(tmp_path, part([1, 2]), part([1], g=[1.0]))
-    with pytest.raises(FormatError, match=r"part-1.parquet: There is a column 'g'"):
+    with pytest.raises(FormatError, match=r"part-1.parquet: .*does not have the column 'g'"):
         convert(folder, tmp_path / "a.toprank-data", regroup=True)
     assert os.listdir(tmp_path) == ["parts"]
 
@@ -403,14 +403,14 @@ def test_copies_of_moved_rows_remember_all_sources(tmp_path):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (plain([3, 1]), r"Query 1 is in .*0\.toprank-data already"),
-        (plain([2, 3], query_weights=[5, 1]), r"Query 2 goes on here with another weight"),
+        (plain([3, 1]), r"Query 1 already occurs in .*0\.toprank-data"),
+        (plain([2, 3], query_weights=[5, 1]), r"Query 2 continues here with another weight"),
         (plain([2, 3]), r"There are no query weights, which .*0\.toprank-data has\."),
         (
             plain([2, 3], query_weights=[1, 1], positions=[1, 2]),
             r"There are positions, which .*0\.toprank-data does not have\.",
         ),
-        (plain([2, 3], feature_names=["g"]), "The names of the features are not those in .*0"),
+        (plain([2, 3], feature_names=["g"]), "The feature names differ from those in .*0"),
         (RankingData(np.zeros((1, 2)), [0], qid=[2]), "There are 2 features, but 1 in .*0"),
     ],
 )
@@ -434,7 +434,7 @@ def test_copies_are_verified_on_request(tmp_path):
     with pytest.raises(FormatError, match="hash differs"):
         convert(copy, tmp_path / "b.toprank-data", verify=True)
     (tmp_path / "data.txt").write_text("\n".join(LINES))
-    with pytest.raises(DataError, match="verify=True checks the hashes of a stored copy"):
+    with pytest.raises(DataError, match="verify=True needs a stored copy"):
         convert(tmp_path / "data.txt", tmp_path / "b.toprank-data", verify=True)
 
 
@@ -474,7 +474,7 @@ def test_bad_lines(tmp_path):
     with pytest.raises(FormatError, match="The file is empty"):
         convert(path, target, format="letor")
     path.write_text("1 1:1\n")
-    with pytest.raises(FormatError, match=r"put the sizes of the queries.*data\.txt\.query"):
+    with pytest.raises(FormatError, match=r"write the query sizes.*data\.txt\.query"):
         convert(path, target)
     path.write_text("1 qid:1 1:1 2147483647:1\n")
     with pytest.raises(DataError, match=r"A dense array of 1 rows .* would take"):
@@ -523,7 +523,7 @@ def test_a_full_disk_leaves_the_old_copy(old_copy, monkeypatch, call):
 def test_too_little_room_is_seen_before_anything_is_written(old_copy, monkeypatch):
     usage = store_writing.shutil.disk_usage
     monkeypatch.setattr(store_writing.shutil, "disk_usage", lambda path: usage(path)._replace(free=100))
-    with pytest.raises(FileError, match=r"takes 0\.0 MB.*, and 0\.0 MB are free there\. Make room"):
+    with pytest.raises(FileError, match=r"needs another 0\.0 MB, but only 0\.0 MB are free\. Free some space"):
         convert(old_copy / "data.txt", old_copy / "data.toprank-data")
 
 
@@ -565,7 +565,7 @@ def test_a_source_that_changes_meanwhile_is_refused(tmp_path, monkeypatch):
         return stream
 
     monkeypatch.setattr(converting, "_stream", surveyed)
-    with pytest.raises(FileError, match=r"8 rows came for the 9 rows of .*the source changed while it was read"):
+    with pytest.raises(FileError, match=r"got 8 rows instead of 9: the source changed while it was read"):
         convert(folder, tmp_path / "a.toprank-data")
     assert os.listdir(tmp_path) == ["parts"]
 
@@ -659,7 +659,7 @@ def test_a_pipe_that_does_not_fit_blames_the_disk(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
         with pytest.raises(
-            FileError, match=r"comes from .*pipe cannot be kept beside the target: File too large\. Make"
+            FileError, match=r"content of .*pipe cannot be stored in the folder of the target: File too large\. Free"
         ):
             convert(tmp_path / "pipe", tmp_path / "a.toprank-data")
     finally:

@@ -266,7 +266,7 @@ def test_unknown_truths_and_bad_tables_are_refused():
             data.expected_gain(gains)
     with pytest.raises(DataError, match="must not be negative"):
         data.ndcg_optimal(gains=[-1, 1])
-    with pytest.raises(DataError, match="At least 2 samples"):
+    with pytest.raises(DataError, match="samples must be at least 2"):
         data.ndcg_optimal(samples=1)
     with pytest.raises(DataError, match="k must be at least 1"):
         data.ndcg_optimal(k=0)
