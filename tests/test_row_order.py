@@ -257,7 +257,9 @@ def test_an_index_that_does_not_fit_is_refused(moved):
         "twice": frame.score.set_axis([7] * len(frame)),
         r"differs from the original frame.*is missing": frame.score.set_axis(np.arange(len(frame)) + 1000),
         "differs from the original frame": frame.score.set_axis([f"row {row}" for row in range(len(frame))]),
-        "index of these values differs from": frame.score.set_axis(pd.MultiIndex.from_product([[0], range(len(frame))])),
+        "index of these values differs from": frame.score.set_axis(
+            pd.MultiIndex.from_product([[0], range(len(frame))])
+        ),
     }
     for match, scores in odd.items():
         with pytest.raises(tr.ToprankError, match=rf"{match}.*order='data' .* order='source'"):

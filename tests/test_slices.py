@@ -89,7 +89,7 @@ def test_head_queries_make_half_of_the_whole_and_one_value_less_does_not(values)
     assert asked[head].min() > asked[~head].max()
     assert 2 * asked[head].sum() >= asked.sum()
     assert 2 * asked[asked > asked[head].min()].sum() < asked.sum()
-    assert f"those of {asked[head].min()} and more" in slices.rule
+    assert f"of the total ({asked[head].min()} or more)" in slices.rule
 
 
 def test_large_queries_are_told_from_small_ones(data):
@@ -351,7 +351,7 @@ def test_head_and_tail_of_an_experiment_are_those_of_all_its_folds(data):
 def test_an_experiment_refuses_a_column_that_is_not_there_and_tells_of_one_that_does_not_divide(data):
     with pytest.raises(tr.ToprankError, match="did you mean 'device'"):
         tr.Experiment(data, ["LeastSquares"], slice_by="devise", n_folds=3, threads=1).run()
-    with pytest.raises(tr.ToprankError, match="name of a column"):
+    with pytest.raises(tr.ToprankError, match="must be the name of a metadata column"):
         tr.Experiment(data, ["LeastSquares"], slice_by=["device"])
     results = tr.Experiment(data, ["LeastSquares"], slice_by="one", n_folds=3, threads=1).run()
     assert results.slices() is None

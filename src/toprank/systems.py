@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from toprank import losses
-from toprank.data.arguments import check_number, plainer
+from toprank.data.arguments import check_number, to_plain
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _fits(value: Any, hint: Any) -> bool:
     kinds = get_args(hint) or (hint,)
     if isinstance(value, str) and any(kind is str or get_origin(kind) is Literal for kind in kinds):
         return True
-    return fits(0.0 if isinstance(value, float) else plainer(value), hint)
+    return fits(0.0 if isinstance(value, float) else to_plain(value), hint)
 
 
 _L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)

@@ -300,9 +300,9 @@ def read_both(data: Path, valid: Path | None, options: Mapping[str, Any]) -> tup
 
 def settle(data: RankingData, unjudged: str | None) -> RankingData:
     """Apply the rule for unjudged documents, unless it is None."""
-    from toprank.data.unjudged import settled
+    from toprank.data.unjudged import apply_rule
 
-    return data if unjudged is None else settled(data, unjudged)[0]
+    return data if unjudged is None else apply_rule(data, unjudged)[0]
 
 
 def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData:

@@ -187,7 +187,7 @@ def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the folds of each path by name; parent folders make duplicate names unique."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
-    from toprank.data.unjudged import settled_folds
+    from toprank.data.unjudged import apply_rule_to_folds
 
     datasets: dict[str, Any] = {}
     common.refuse_twice(cells.data)
@@ -203,7 +203,7 @@ def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
             divided = folds(path, time_column=cells.time_column, **read)
         else:
             divided = folds(path, cells.folds, **division, **common.with_metadata(path, cells.slice_by, read))
-        datasets[name] = divided if cells.unjudged is None else settled_folds(divided, cells.unjudged)
+        datasets[name] = divided if cells.unjudged is None else apply_rule_to_folds(divided, cells.unjudged)
     return datasets
 
 

@@ -20,7 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.display.pictures import Picture
 from toprank.display.record import Record, to_json
 from toprank.display.tables import Part, Table, bracketed, json_numbers, json_rows, percent
-from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
+from toprank.doctor.findings import Finding, Severity, examples_of, finding_about, inflected
 from toprank.errors import DataError, Remedy, count_of, join_parts
 
 _NARROW = "Swap neighbors or shuffle the top in more sessions, or log more sessions."
@@ -242,13 +242,13 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, ta
             "lower bound of propensities,",
             Remedy("{clip}.", clip=...),
         )
-        yield from about_some(
+        yield from finding_about(
             "unclicked-positions", "warning", len(never), log.depth, "position|positions was|were never clicked",
             (f"position {k}" for k in never), remedy,
         )  # fmt: skip
     if log.depth == 1:
         return
-    yield from about_some(
+    yield from finding_about(
         "deep-positions", "warning", int(shown[graph.depth :].sum()), log.n_impressions,
         f"impression|impressions is|are below position {graph.depth:,}", (),
         "They stay in the log, but are not compared here.",
@@ -265,7 +265,7 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, ta
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
     else:
         apart = np.flatnonzero(~graph.identified & (shown[: graph.depth] > 0)) + 1
-        yield from about_some(
+        yield from finding_about(
             "unjoined-positions", "warning", len(apart), log.depth,
             "position|positions shares|share no document with those that are connected to the first",
             (f"position {k}" for k in apart), f"The log does not identify how likely users examine them. {SWAP}",
@@ -278,7 +278,7 @@ def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) ->
     """Report few queries and wide intervals of propensities."""
     count = len(np.unique(log.session_query))
     if count < _MIN_QUERIES:
-        sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
+        sentence = f"The log has {count} {inflected(count, 'query|queries')}."
         effect = ", so there are none" if count == 1 else ", and few queries make them wide"
         remedy = f"Intervals come from the differences between queries{effect}. Log more queries."
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
@@ -288,7 +288,7 @@ def _of_intervals(log: ClickLog, estimate: Propensities, target_width: float) ->
     count = int(wide.sum())
     if count:
         ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
-        noun = agreeing(count, "position|positions")
+        noun = inflected(count, "position|positions")
         part = "half" if target_width == _MAX_RELATIVE_WIDTH else f"{target_width:.0%}"
         sentence = f"The propensity of {count} {noun} has an interval wider than {part} of it."
         needed = sessions_needed(log, estimate, target_width)

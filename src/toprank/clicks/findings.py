@@ -20,7 +20,7 @@ from toprank.clicks.recency import moment, seconds_of
 from toprank.clicks.values import AGAIN, EARLY, OVERRETURNED, UNCLICKED, UNVALUED
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
-from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
+from toprank.doctor.findings import Finding, Severity, examples_of, finding_about, inflected
 from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 
 Mask = npt.NDArray[np.bool_]
@@ -50,7 +50,7 @@ def _some_sessions(
 ) -> Iterator[Finding]:
     chosen = np.flatnonzero(which)
     names = (f"session {name}" for name in log.session_names[chosen[:10]].tolist())
-    return about_some(code, severity, len(chosen), log.n_sessions, f"session|sessions {predicate}", names, remedy)
+    return finding_about(code, severity, len(chosen), log.n_sessions, f"session|sessions {predicate}", names, remedy)
 
 
 def _members(numbers: IntArray, n: int) -> Mask:
@@ -130,7 +130,7 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
             "Also log impressions without a click; click rates are unknown without them.",
         )  # fmt: skip
         return
-    yield from about_some(
+    yield from finding_about(
         "sessions-without-clicks", "note", int((log.session_clicks == 0).sum()), log.n_sessions,
         "session|sessions is|are without a click", (),
         "Keep them: lists without clicks are as informative as lists with clicks.",
@@ -207,7 +207,7 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
         group = np.full(log.n_impressions, len(users.ids))  # rows without a user
         group[known] = users.number
         which = unlikely(log, group, len(users.ids) + 1)[:-1]
-        yield from about_some(
+        yield from finding_about(
             "suspect-users", "warning", int(which.sum()), len(users.ids), f"user|users {rule}",
             (f"user {user}" for user in users.ids[which]), remedy,
         )  # fmt: skip
@@ -224,7 +224,7 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
     sessions = np.bincount(versions.number)
     often = np.argsort(-sessions, kind="stable").tolist()
     examples = examples_of(
-        f"{versions.ids[version]}: {sessions[version]:,} {agreeing(int(sessions[version]), 'session|sessions')}"
+        f"{versions.ids[version]}: {sessions[version]:,} {inflected(int(sessions[version]), 'session|sessions')}"
         for version in often
     )
     yield Finding(
@@ -277,7 +277,7 @@ def of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
     documents = log.document_ids[missing][:10].tolist()
     examples = (f"{document} of query {query}" for query, document in zip(queries, documents, strict=True))
     lost = int(missing[log.pair].sum())
-    return about_some(
+    return finding_about(
         "no-features", "warning", int(missing.sum()), int(shown.sum()),
         f"document|documents of the log has|have no row in the data, {lost:,} impressions of them", examples,
         "They are ignored in training. Check that queries and documents have the same ids in both.",

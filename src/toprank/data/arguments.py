@@ -12,21 +12,21 @@ import numpy as np
 from toprank.errors import DataError, Remedy
 
 
-def plainer(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Convert NumPy scalars to Python scalars, and lists and arrays to tuples, which can be compared and hashed.
 
-    >>> plainer((np.int64(3), np.bool_(False), "a")), plainer([0, np.array([1.0, 3.0])])
+    >>> to_plain((np.int64(3), np.bool_(False), "a")), to_plain([0, np.array([1.0, 3.0])])
     ((3, False, 'a'), (0, (1.0, 3.0)))
     """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if type(value) in (list, tuple):
-        return tuple(plainer(item) for item in value)
+        return tuple(to_plain(item) for item in value)
     return value
 
 
 class PlainArguments(ABCMeta):
-    """Metaclass that passes constructor arguments through `plainer`, so that instances can be compared, hashed and
+    """Metaclass that passes constructor arguments through `to_plain`, so that instances can be compared, hashed and
     rebuilt from their repr. Subclasses outside toprank get their arguments unchanged, since they may need arrays.
     """
 
@@ -34,8 +34,8 @@ class PlainArguments(ABCMeta):
         """Create an instance."""
         if not cls.__module__.startswith("toprank."):
             return super().__call__(*arguments, **named)
-        plain = {name: plainer(value) for name, value in named.items()}
-        return super().__call__(*(plainer(value) for value in arguments), **plain)
+        plain = {name: to_plain(value) for name, value in named.items()}
+        return super().__call__(*(to_plain(value) for value in arguments), **plain)
 
 
 def is_whole(value: Any, least: int, below: int | None = None) -> bool:
@@ -44,7 +44,7 @@ def is_whole(value: Any, least: int, below: int | None = None) -> bool:
     return bool(whole and least <= value and (below is None or value < below))
 
 
-def unfit(name: str, value: Any, wanted: str) -> DataError:
+def invalid_argument(name: str, value: Any, wanted: str) -> DataError:
     """Return the error for an invalid argument; on the command line, the message names the option instead."""
     rest = f"must be {wanted}, not {value!r}."
     plain = f"{name} {rest}"
@@ -55,7 +55,7 @@ def check_whole(name: str, value: Any, least: int, below: int | None = None) -> 
     """Raise an error if the value is not an integer of at least `least` and, if given, below `below`."""
     if not is_whole(value, least, below):
         end = "" if below is None or not is_whole(value, below) else f" and below {below}"
-        raise unfit(name, value, f"a whole number of at least {least}{end}")
+        raise invalid_argument(name, value, f"a whole number of at least {least}{end}")
 
 
 def check_number(
@@ -81,13 +81,13 @@ def check_number(
     bounds = (("above", above), ("of at least", least), ("below", below), ("at most", most))
     words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
     wanted = {"": "finite number", "above 0": "positive number"}.get(words, f"number {words}")
-    raise unfit(name, value, f"a {wanted}")
+    raise invalid_argument(name, value, f"a {wanted}")
 
 
 def check_flag(name: str, value: Any) -> None:
     """Raise an error if the value is not a boolean."""
     if not isinstance(value, bool | np.bool_):
-        raise unfit(name, value, "True or False")
+        raise invalid_argument(name, value, "True or False")
 
 
 def check_callbacks(callbacks: Any, seen: str) -> None:

@@ -201,7 +201,7 @@ def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
         FormatError: compressed data are damaged or truncated.
     """
     path = Path(path)
-    with _opened(path) as stream:
+    with _open(path) as stream:
         blocks = _blocks(path, stream)
         if blocks is None:
             return _source(path, stream.fileno())
@@ -237,7 +237,7 @@ def no_room(what: str, spool: Path | None, only: Collection[int] | None = None) 
 def head_of(path: PathLike, size: int = 1 << 16) -> bytes:
     """Return the first decompressed bytes of a file, to detect its format; raises the errors of `open_bytes`."""
     path = Path(path)
-    with _opened(path) as stream:
+    with _open(path) as stream:
         head = b""
         for block in _blocks(path, stream) or iter(lambda: stream.read(size), b""):
             head += block
@@ -247,7 +247,7 @@ def head_of(path: PathLike, size: int = 1 << 16) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
+def _open(path: Path) -> Iterator[BufferedReader]:
     try:
         stream = path.open("rb")
     except FileNotFoundError:
@@ -377,7 +377,7 @@ def clear_own() -> None:
                 sibling.unlink()
 
 
-def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
+def leftover_files(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
     """Yield incomplete files that dead processes of this machine left in a folder, for `target` or for any target."""
     if os.name != "posix":  # elsewhere, checking for a process could affect it
         return
@@ -433,12 +433,12 @@ def output(path: PathLike, *, compress: bool = True) -> Iterator[IO[bytes]]:
         FileError: the file cannot be written; an existing file stays unchanged.
     """
     with os_errors(path, "written"):
-        file = _opened_plainly(path) or _replacing(Path(os.path.realpath(path)))
-        with file as raw, _compressing(raw, Path(path).suffix if compress else "") as stream:
+        file = _open_in_place(path) or _replace_atomically(Path(os.path.realpath(path)))
+        with file as raw, _compressor(raw, Path(path).suffix if compress else "") as stream:
             yield stream
 
 
-def _opened_plainly(path: PathLike) -> IO[bytes] | None:
+def _open_in_place(path: PathLike) -> IO[bytes] | None:
     """Open a device, a pipe or an output stream of this process for writing; None for a plain file or a new one."""
     if ours := _OURS.fullmatch(os.fspath(path)):
         # After `>` or `>>` of the shell, writing must continue at the position in that file.
@@ -454,8 +454,8 @@ def _opened_plainly(path: PathLike) -> IO[bytes] | None:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    for remains in abandoned(target.parent, _UNFINISHED):
+def _replace_atomically(target: Path) -> Iterator[IO[bytes]]:
+    for remains in leftover_files(target.parent, _UNFINISHED):
         with suppress(OSError):  # without permission to clean up, writing reports the error
             remains.unlink()
     sibling = temporary_sibling(target, _UNFINISHED)
@@ -470,7 +470,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _compressing(raw: IO[bytes], suffix: str) -> Iterator[Any]:
+def _compressor(raw: IO[bytes], suffix: str) -> Iterator[Any]:
     if suffix == ".gz":
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as stream:
             yield stream

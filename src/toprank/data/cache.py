@@ -69,7 +69,7 @@ def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
         with os_errors(file, "read"):
             status = os.stat(file)
         files.append({"name": Path(file).name, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
-    spelled = {name: _spelled(name, value) for name, value in sorted(options.items()) if name != "threads"}
+    spelled = {name: _canonical(name, value) for name, value in sorted(options.items()) if name != "threads"}
     return {"files": files, "options": spelled, "toprank": __version__}
 
 
@@ -79,7 +79,7 @@ def _hash_of(path: PathLike) -> str:
         return hashlib.file_digest(stream, "blake2b").hexdigest()
 
 
-def _spelled(name: str, value: Any) -> str:
+def _canonical(name: str, value: Any) -> str:
     """Return a canonical text for an option; files are represented by their names."""
     if isinstance(value, os.PathLike) or name == "qrels":
         return repr(None if value is None else Path(value).name)

@@ -53,7 +53,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         remedy = Remedy(alike, "read the text of all parts in one command.")
         raise DataError("The first column is feature 0 in some parts and feature 1 in others;", remedy=remedy)
 
-    def joined(name: str) -> Array | None:
+    def concatenate_column(name: str) -> Array | None:
         arrays = [getattr(part, name) for part in parts]
         if all(array is None for array in arrays):
             return None
@@ -80,9 +80,9 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         X=X,
         queries=queries,
         qids=qids,
-        **{name: joined(name) for name in ("labels", *OPTIONAL)},
-        source_rows=_joined_sources(parts),
-        source_index=_joined_indexes(parts),
+        **{name: concatenate_column(name) for name in ("labels", *OPTIONAL)},
+        source_rows=_concatenate_sources(parts),
+        source_index=_concatenate_indexes(parts),
         feature_names=parts[0].feature_names,
         first_feature_id=firsts.pop() if firsts else None,
         metadata=NO_METADATA
@@ -93,7 +93,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     )
 
 
-def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
+def _concatenate_sources(parts: Sequence[RankingData]) -> Array | None:
     """Return the rows of the documents in the concatenated sources of the parts; None if no part was regrouped."""
     if all(part.source_rows is None for part in parts):
         return None
@@ -101,7 +101,7 @@ def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
     return np.concatenate([start + part.source_places for start, part in zip(starts, parts, strict=False)])
 
 
-def _joined_indexes(parts: Sequence[RankingData]) -> Any:
+def _concatenate_indexes(parts: Sequence[RankingData]) -> Any:
     """Return the joined pandas index of the parts; None if a part has no index."""
     indexes = [part.source_index for part in parts]
     return None if any(index is None for index in indexes) else indexes[0].append(indexes[1:])

@@ -71,7 +71,7 @@ def convert(
     if kind == "store":
         if not checked_regroup(options.get("regroup"), default=False):
             options.pop("regroup", None)
-        return _stored(source, target, format, verify, threads, options)
+        return _convert_to_store(source, target, format, verify, threads, options)
     data = read(source, format=format, verify=verify, threads=threads, **options)
     if scores is None:
         write(data, target, format=kind)
@@ -82,7 +82,7 @@ def convert(
     return data
 
 
-def _stored(
+def _convert_to_store(
     source: Paths, target: PathLike, format: str | None, verify: bool, threads: int | None, options: dict[str, Any]
 ) -> RankingData:
     with StoreWriter(target) as writer:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import numbers
-from toprank.data.arguments import check_whole, plainer
+from toprank.data.arguments import check_whole, to_plain
 from toprank.data.concatenation import concatenate
 from toprank.data.dataset import RankingData, check_data, check_files
 from toprank.data.division import Division
@@ -121,7 +121,7 @@ def folds(
     if isinstance(source, RankingData):
         if read_options:
             raise DataError(f"{', '.join(read_options)} applies only to files, but data were given; leave it out.")
-        return _divided(source, k, seed, time_column, stable)
+        return _folds_of_data(source, k, seed, time_column, stable)
     from toprank.data.files import format_of, is_readable_folder, read, with_metadata
 
     origin: Any = source
@@ -131,14 +131,14 @@ def folds(
     if not os.path.isdir(path) or is_readable_folder(path):
         if time_column is not None:
             read_options = with_metadata(read_options.get("format") or format_of(path), [time_column], read_options)
-        return _divided(read(path, **read_options), k, seed, time_column, stable)
+        return _folds_of_data(read(path, **read_options), k, seed, time_column, stable)
     for name, value, default in (
         ("time_column", time_column, None),
         ("stable", bool(stable), False),
         ("k", k, _N_PARTITIONS),
     ):
         if value != default:
-            problem = f"{name}={plainer(value)!r} applies only to data that are split here; leave it out."
+            problem = f"{name}={to_plain(value)!r} applies only to data that are split here; leave it out."
             raise DataError(f"{path} has predefined folds; {problem}")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 
@@ -199,11 +199,11 @@ def part_numbers(
             "fewer parts."
         )
     part = np.empty(data.n_queries, dtype=np.int64)
-    part[_shuffled(data.qids, seed)] = np.repeat(np.arange(len(sizes)), sizes)
+    part[_hash_order(data.qids, seed)] = np.repeat(np.arange(len(sizes)), sizes)
     return part
 
 
-def _divided(data: RankingData, k: int, seed: int, time_column: str | None, stable: bool) -> Folds:
+def _folds_of_data(data: RankingData, k: int, seed: int, time_column: str | None, stable: bool) -> Folds:
     check_files(data)
     if time_column is None:
         return _k_fold(data, k, seed, stable)
@@ -247,11 +247,11 @@ def divided_in_folds(
         part = _stable_parts(data.qids, seed, np.full(k, 1 / k))
     else:
         part = np.empty(data.n_queries, dtype=np.int64)
-        part[_shuffled(data.qids, seed)] = np.arange(data.n_queries) % k
+        part[_hash_order(data.qids, seed)] = np.arange(data.n_queries) % k
     return Division.folds(part, validation=validation)
 
 
-def _shuffled(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:
+def _hash_order(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:
     """Return the query numbers, sorted by a hash of seed and id."""
     keys = _hashes(qids, seed)
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
@@ -326,7 +326,7 @@ def _part_files(folder: Path) -> dict[str, Path]:
 
 
 def _from_part_files(names: list[str], files: list[dict[str, Path]], read: Callable[..., RankingData]) -> Folds:
-    return Folds(names, lambda number: Fold(names[number], *_alike(list(files[number].values()), read)))
+    return Folds(names, lambda number: Fold(names[number], *_read_aligned(list(files[number].values()), read)))
 
 
 def _from_partitions(folder: Path, partitions: list[Path | None], read: Callable[..., RankingData]) -> Folds:
@@ -338,14 +338,14 @@ def _from_partitions(folder: Path, partitions: list[Path | None], read: Callable
 
     def load(number: int) -> Fold:
         if not parts:
-            parts.extend(_alike(files, read))
+            parts.extend(_read_aligned(files, read))
         s = [parts[(number + step) % _N_PARTITIONS] for step in range(_N_PARTITIONS)]
         return Fold(f"Fold{number + 1}", concatenate(s[:3]), s[3], s[4])
 
     return Folds([f"Fold{number + 1}" for number in range(_N_PARTITIONS)], load)
 
 
-def _alike(files: list[Path], read: Callable[..., RankingData]) -> list[RankingData]:
+def _read_aligned(files: list[Path], read: Callable[..., RankingData]) -> list[RankingData]:
     """Read files so that a column is the same feature in all of them."""
     from toprank.data.files import in_agreement
 

@@ -102,8 +102,8 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
         else:
-            self._plain(X, reset=True)
-        self._wanted()
+            self._feature_matrix(X, reset=True)
+        self._checked_statistics()
         self.columns_ = self._column_numbers()
         if isinstance(X, RankingData) and X.encoding is not None and self.columns is None:
             self.columns_ = np.setdiff1d(
@@ -126,10 +126,10 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
             DataError: X is a feature matrix without query ids.
         """
         check_is_fitted(self, "columns_")
-        matrix = self._plain(X, reset=False)
+        matrix = self._feature_matrix(X, reset=False)
         self._refuse_without_queries(qid)
         grouped = RankingData(matrix, qid=qid)
-        return grouped.in_source_order(self._widened(grouped))
+        return grouped.in_source_order(self._with_statistics(grouped))
 
     @staticmethod
     def _refuse_without_queries(qid: Any) -> None:
@@ -152,7 +152,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
                 for name in names or ()
             )
         )
-        return data.replace(X=self._widened(data), feature_names=names, encoding=known)
+        return data.replace(X=self._with_statistics(data), feature_names=names, encoding=known)
 
     def get_feature_names_out(self, input_features: Iterable[str] | None = None) -> Array:
         """Return the names of the output columns: ``bm25``, ``bm25_mean_in_query`` …, ``documents_in_query``."""
@@ -169,14 +169,14 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
                 raise DataError("input_features is not equal to feature_names_in_; leave out input_features.")
         else:
             names = [f"x{i}" for i in range(self.n_features_in_)] if own is None else list(own)
-        per_column, with_size = self._wanted()
+        per_column, with_size = self._checked_statistics()
         new = [f"{names[c]}_{statistic}_in_query" for c in self.columns_ for statistic in per_column]
         new += ["documents_in_query"] if with_size else []
         return np.array([*(names if self.keep else ()), *new], dtype=object)
 
-    def _widened(self, data: RankingData) -> Array:
+    def _with_statistics(self, data: RankingData) -> Array:
         """Return the output columns for all documents; bitwise the same for any number of threads."""
-        per_column, with_size = self._wanted()
+        per_column, with_size = self._checked_statistics()
         columns, offsets = self.columns_, data.queries.offsets
         kept, new = (self.n_features_in_ if self.keep else 0), len(columns) * len(per_column)
         result = np.empty((data.n_documents, kept + new + with_size), dtype=data.X.dtype)
@@ -204,7 +204,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     # ---- validation ----
 
-    def _wanted(self) -> tuple[tuple[str, ...], bool]:
+    def _checked_statistics(self) -> tuple[tuple[str, ...], bool]:
         """Validate `statistics`; return the column statistics, and whether the query size is requested."""
         if isinstance(self.statistics, str):
             raise DataError(f"statistics must be a list of names, such as ['{self.statistics}'], not a string.")
@@ -255,7 +255,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
                 "QueryContextFeatures was fitted; reorder the columns."
             )
 
-    def _plain(self, X: Any, *, reset: bool) -> Array:
+    def _feature_matrix(self, X: Any, *, reset: bool) -> Array:
         kinds = [np.float64, np.float32]
         return np.asarray(validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan"))
 
@@ -267,7 +267,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
                 "data.replace(X=data.X.toarray())."
             )
 
-    def _called(self, column: int) -> str:
+    def _column_name(self, column: int) -> str:
         names = getattr(self, "feature_names_in_", None)
         return f"number {column} (from 0)" if names is None else f"'{names[column]}'"
 
@@ -277,7 +277,7 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
 
-def _data_stay_data(of_features: Callable[..., Any]) -> Callable[..., Any]:
+def _keep_ranking_data(of_features: Callable[..., Any]) -> Callable[..., Any]:
     """Let `transform` return ranking data for ranking data, bypassing the frames of `set_output`."""
 
     @wraps(of_features)
@@ -295,5 +295,5 @@ def _fit_transform(
 
 
 # Set after the class is created: scikit-learn wraps the methods in the class body to convert their output to frames.
-QueryContextFeatures.transform = _data_stay_data(QueryContextFeatures.transform)  # type: ignore[method-assign]
+QueryContextFeatures.transform = _keep_ranking_data(QueryContextFeatures.transform)  # type: ignore[method-assign]
 QueryContextFeatures.fit_transform = _fit_transform

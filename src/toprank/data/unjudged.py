@@ -22,7 +22,7 @@ def choose_a_rule(*python: str) -> Remedy:
     return Remedy(*python, choice, "label them, or remove them from the data.", unjudged="irrelevant")
 
 
-def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.bool_] | None]:
+def apply_rule(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.bool_] | None]:
     """Apply a rule for unjudged documents; return the data and a mask of the kept documents (None if all).
 
     >>> data = RankingData(np.zeros((4, 1)), [1, -1, 0, 2], qid=[1, 1, 2, 2])
@@ -55,8 +55,8 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
     return data.filter(kept), kept
 
 
-def settled_folds(folds: Folds, rule: str) -> Folds:
+def apply_rule_to_folds(folds: Folds, rule: str) -> Folds:
     """Return folds with a rule for unjudged documents applied lazily to each part."""
     return folds.each(
-        lambda fold: Fold(fold.name, **{name: settled(part, rule)[0] for name, part in fold.parts.items()})
+        lambda fold: Fold(fold.name, **{name: apply_rule(part, rule)[0] for name, part in fold.parts.items()})
     )

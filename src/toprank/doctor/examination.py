@@ -20,7 +20,7 @@ from toprank.data.arguments import is_whole
 from toprank.data.dataset import RankingData, check_data, dense_rows
 from toprank.data.encoding import codes_of
 from toprank.data.synthetic import Words, mixed_words
-from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of
+from toprank.doctor.findings import Finding, Report, Severity, Subject, examples_of, finding_about, inflected
 from toprank.doctor.scan import Mask, ScannedData, scan
 from toprank.doctor.splits import between_findings
 from toprank.errors import DataError, Remedy, join_parts
@@ -39,7 +39,7 @@ def features_findings(scanned: ScannedData) -> Iterator[Finding]:
     def some_features(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         columns = np.flatnonzero(which)
         names = (scanned.feature(column) for column in columns)
-        return about_some(code, severity, len(columns), width, f"feature|features {phrase}", names, remedy)
+        return finding_about(code, severity, len(columns), width, f"feature|features {phrase}", names, remedy)
 
     constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
     phrase, remedy = "has|have the same value in all documents", "Drop them: they cannot distinguish documents."
@@ -88,7 +88,9 @@ def _duplicate_features(scanned: ScannedData, varying: Mask) -> Iterator[Finding
     pairs = (f"{scanned.feature(columns[copy])} = {scanned.feature(originals[copy])}" for copy in copies)
     words = "feature|features repeats|repeat another|others exactly"
     remedy = "Drop the copies: they share the weight of the original and make solutions ambiguous."
-    yield from about_some("duplicate-features", "warning", len(copies), scanned.data.n_features, words, pairs, remedy)
+    yield from finding_about(
+        "duplicate-features", "warning", len(copies), scanned.data.n_features, words, pairs, remedy
+    )
 
 
 def _scales(scanned: ScannedData, which: Mask) -> Iterator[Finding]:
@@ -145,8 +147,8 @@ def _repeats(
     pairs = zip(rows.tolist(), data.qids[queries].tolist(), strict=True)
     examples = (f"{f'row {row}' if ids is None else ids[row]} of query {qid}" for row, qid in pairs)
     concerned = len(np.unique(queries))
-    words = f"document|documents {phrase}, in {concerned:,} {agreeing(concerned, 'query|queries')}"
-    return about_some(code, "warning", len(rows), data.n_documents, words, examples, remedy)
+    words = f"document|documents {phrase}, in {concerned:,} {inflected(concerned, 'query|queries')}"
+    return finding_about(code, "warning", len(rows), data.n_documents, words, examples, remedy)
 
 
 def _conflicts(data: RankingData, first: IntArray, second: IntArray) -> Iterator[Finding]:
@@ -159,7 +161,7 @@ def _conflicts(data: RankingData, first: IntArray, second: IntArray) -> Iterator
     words = "pair|pairs of documents with the same features in the same query has|have different labels."
     examples = examples_of(f"query {data.qids[query]}" for query in queries)
     remedy = "No function of these features can order them; add features, or agree on one label."
-    yield Finding("conflicting-labels", "warning", f"{count:,} {agreeing(count, words)}", count, examples, remedy)
+    yield Finding("conflicting-labels", "warning", f"{count:,} {inflected(count, words)}", count, examples, remedy)
 
 
 def labels_findings(data: RankingData) -> Iterator[Finding]:
@@ -168,7 +170,7 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
     severity: Severity = "note" if unjudged == data.n_documents else "warning"
     remedy = "Choose how to treat them in training and evaluation: irrelevant, drop or condense."
     phrase = "document|documents is|are not judged (label NaN or -1)"
-    yield from about_some("unjudged", severity, unjudged, data.n_documents, phrase, (), remedy)
+    yield from finding_about("unjudged", severity, unjudged, data.n_documents, phrase, (), remedy)
     labels = data.labels[data.judged]
     if len(labels) == 0:
         return
@@ -176,7 +178,7 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
     def odd(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         examples = (f"{value:g}" for value in np.unique(labels[which]))
         count = int(np.count_nonzero(which))
-        return about_some(code, severity, count, len(labels), f"label|labels is|are {phrase}", examples, remedy)
+        return finding_about(code, severity, count, len(labels), f"label|labels is|are {phrase}", examples, remedy)
 
     phrase = "negative but not -1, so its|their gain|gains is|are negative, too"
     remedy = "Shift the grades so that the lowest is 0, or mark unjudged documents by NaN."
@@ -199,7 +201,7 @@ def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Find
 
     def some_queries(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         count, words = int(np.count_nonzero(which)), f"query|queries has|have {phrase}"
-        return about_some(code, severity, count, data.n_queries, words, data.qids[which], remedy)
+        return finding_about(code, severity, count, data.n_queries, words, data.qids[which], remedy)
 
     sizes = data.queries.sizes
     single = sizes == 1
@@ -286,7 +288,7 @@ def leak_findings(scanned: ScannedData) -> Iterator[Finding]:
             )
     words = f"feature|features orders|order at least {_LEAK:.0%} of the pairs of documents as their labels do"
     remedy = "If it is derived from the label or known only later, drop it: a ranker would learn nothing else."
-    yield from about_some("label-leak", "warning", len(shares), data.n_features, words, list(shares), remedy)
+    yield from finding_about("label-leak", "warning", len(shares), data.n_features, words, list(shares), remedy)
 
 
 def _gains(data: RankingData) -> FloatArray:
@@ -352,7 +354,7 @@ def roles_findings(data: RankingData) -> Iterator[Finding]:
     """Report the column roles that were inferred from names."""
     if data.roles is None or not (inferred := data.roles.inferred):
         return
-    summary = f"{agreeing(len(inferred), 'Column role|roles was|were')} inferred from the names of columns"
+    summary = f"{inflected(len(inferred), 'Column role|roles was|were')} inferred from the names of columns"
     arguments = " or ".join(f"{{{keyword}}}" for keyword in inferred)
     remedy = Remedy(
         f"If this is wrong, read the table with {arguments}.",

@@ -100,10 +100,10 @@ def examples_of(items: Iterable[Any]) -> tuple[str, ...]:
     return tuple(shortened(str(item), 40) for item in itertools.islice(items, _MAX_EXAMPLES))
 
 
-def agreeing(count: int, words: str) -> str:
+def inflected(count: int, words: str) -> str:
     """Choose singular or plural forms, written as ``is|are``, for a count.
 
-    >>> agreeing(1, "query|queries has|have"), agreeing(2, "query|queries has|have")
+    >>> inflected(1, "query|queries has|have"), inflected(2, "query|queries has|have")
     ('query has', 'queries have')
     """
     return re.sub(r"(\w+)\|(\w+)", r"\1" if count == 1 else r"\2", words)
@@ -116,14 +116,14 @@ def some(count: int, total: int, words: str) -> str:
     ('1 of 7 queries has', 'All 7 queries have')
     """
     if total == 1:
-        return f"The only {agreeing(1, words)}"
+        return f"The only {inflected(1, words)}"
     if count == total:
-        return f"All {total:,} {agreeing(total, words)}"
+        return f"All {total:,} {inflected(total, words)}"
     noun, _, verb = words.partition(" ")
-    return f"{count:,} of {total:,} {agreeing(total, noun)} {agreeing(count, verb)}"
+    return f"{count:,} of {total:,} {inflected(total, noun)} {inflected(count, verb)}"
 
 
-def about_some(
+def finding_about(
     code: str, severity: Severity, count: int, total: int, words: str, examples: Iterable[Any], remedy: str
 ) -> Iterator[Finding]:
     """Yield the finding that `words` apply to `count` of all queries, documents …, if any."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from toprank.data.dataset import RankingData
 from toprank.data.hashes import row_hashes
-from toprank.doctor.findings import Finding, agreeing, examples_of, some
+from toprank.doctor.findings import Finding, examples_of, inflected, some
 from toprank.doctor.scan import Mask, ScannedData
 
 
@@ -16,7 +16,7 @@ def between_findings(a: str, first: ScannedData, b: str, second: ScannedData) ->
     """Find queries and documents that occur in two splits."""
     shared = [] if _counted(first.data) and _counted(second.data) else _shared_ids(first.data, second.data)
     if count := len(shared):
-        number, verb = some(count, second.data.n_queries, "query|queries of"), agreeing(count, "occurs|occur")
+        number, verb = some(count, second.data.n_queries, "query|queries of"), inflected(count, "occurs|occur")
         remedy = "Split by query, so that no training query is in the test data."
         sentence = f"{number} {b} {verb} in {a}, too."
         yield Finding("shared-queries", "problem", sentence, count, examples_of(shared), remedy)
@@ -52,7 +52,7 @@ def _near_copies(a: str, first: ScannedData, b: str, second: ScannedData, others
 def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, phrase: str, remedy: str) -> Finding:
     """Build the finding that rows of a split also occur in another one, with their queries as examples."""
     count = int(np.count_nonzero(rows))
-    number, verb = some(count, data.n_documents, "document|documents of"), agreeing(count, "has|have")
+    number, verb = some(count, data.n_documents, "document|documents of"), inflected(count, "has|have")
     examples = examples_of(f"query {data.qids[query]}" for query in np.unique(data.queries.document_query[rows]))
     return Finding(kind, "warning", f"{number} {name} {verb}{phrase}", count, examples, remedy)
 

@@ -14,7 +14,7 @@ from toprank.data.arguments import check_number
 from toprank.data.dataset import RankingData, check_files
 from toprank.data.row_order import Order, order_beside_labels
 from toprank.data.slices import Sliceable
-from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, settled
+from toprank.data.unjudged import UNJUDGED, Unjudged, apply_rule, choose_a_rule
 from toprank.data.warnings import warn_one_query
 from toprank.errors import DataError, Remedy, join_parts
 from toprank.evaluation.result import Evaluation
@@ -286,7 +286,7 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
     """Apply the rule for labels NaN and -1."""
     if rule in UNJUDGED and not data.grades.some_unjudged:
         return data, scores
-    judged, kept = settled(data.without_features(), rule)  # the metric needs labels only; avoid copying X
+    judged, kept = apply_rule(data.without_features(), rule)  # the metric needs labels only; avoid copying X
     return judged, scores if kept is None else scores[kept]
 
 

@@ -224,7 +224,7 @@ def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
     """
     check_keywords("from_frame", keywords)
     options = TableOptions.from_keywords(keywords)
-    table = _emptied(table_of(frame), options.like)
+    table = _null_empty_columns(table_of(frame), options.like)
     layout = learn_levels(layout_of(table.schema, options, words_of(frame)), table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=options.regroup, index=index_of(frame))
 
@@ -241,7 +241,7 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
             names
         ):  # a single block in pandas, so no copy is needed
             return np.asarray(frame), tuple(names), None
-    table = _emptied(table_of(frame), like)
+    table = _null_empty_columns(table_of(frame), like)
     draft = layout_of(table.schema, TableOptions(roles=Roles.none(), like=like), words_of(frame))
     layout = learn_levels(draft, table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
@@ -330,7 +330,7 @@ def batches_of(data: RankingData) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _emptied(table: Any, like: Any) -> Any:
+def _null_empty_columns(table: Any, like: Any) -> Any:
     """Convert known columns without values to null columns, since empty columns are numeric in pandas."""
     import pyarrow as pa
 

@@ -28,7 +28,7 @@ from typing import Any, Self
 import numpy as np
 
 from toprank.compute import Array, in_pieces
-from toprank.data.bytesource import PathLike, abandoned, os_errors, temporary_sibling
+from toprank.data.bytesource import PathLike, leftover_files, os_errors, temporary_sibling
 from toprank.data.dataset import RankingData
 from toprank.data.hashes import longest_text
 from toprank.data.store.files import ArrayFile, TextFile
@@ -133,12 +133,12 @@ def _refuse_strangers(folder: Path) -> None:
 def clear_remains(target: Path) -> None:
     """Remove files that killed processes left of this copy, and restore an older copy that was renamed."""
     with suppress(OSError):  # without permission to clean up, writing reports the error
-        for aside in abandoned(target.parent, _ASIDE, target):
+        for aside in leftover_files(target.parent, _ASIDE, target):
             if target.exists():
                 shutil.rmtree(aside, ignore_errors=True)
             else:
                 os.rename(aside, target)
-        for unfinished in abandoned(target.parent, UNFINISHED, target):
+        for unfinished in leftover_files(target.parent, UNFINISHED, target):
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
