@@ -1,15 +1,15 @@
-/* Pairs of smooth ranks: src/toprank/losses/smooth.py says what is computed, and why.
-
-For a document j the later ones are one row: p_jk = σ(z_k − z_j), and from it what the pair adds to both. A query is
-copied into rows of whole vectors, with zeros beyond its documents, and every row begins at a multiple of 8: what one
-row has just added to is read by the next, and a processor waits where it reads across two recent writes. `later` is 1
-behind j, else 0. */
+/* Pairs of smooth ranks; src/toprank/losses/smooth.py explains the computation. For a document j, the later
+   documents form one row: p_jk = σ(z_k − z_j), and the contribution of the pair to both documents follows from it. A
+   query is copied into rows of whole vectors, padded with zeros, and every row begins at a multiple of 8: the next
+   row reads the sums that the previous one has just written, and a read across two recent writes would stall the
+   processor. `later` is 1 behind j, else 0. */
 #include "sums.h"
 
-/* What a metric collects beside the ranks: nothing, hits, or the chance that the reader gets there. */
+/* Quantities that a metric accumulates in addition to the ranks: none, hits, or the probability that the reader
+   continues. */
 CODES(Extra, NO_EXTRA, HITS, SURVIVAL)
 
-#define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600): no quotient of two of them is then 0/0 */
+#define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600), so no quotient of two of them is 0/0 */
 #define ROWS 10
 
 typedef struct {
@@ -18,8 +18,8 @@ typedef struct {
     f8 *whole, *z, *E, *p, *reads, *rank_slope, *extra_slope, *down, *up, *one, *two, *steps;
 } Query;
 
-/* Room for queries up to the longest, in rows of whole vectors, and `more` rows of it behind; false where there is no
-memory. */
+/* Allocate memory for queries up to the longest, in rows of whole vectors, plus `more` rows; return false if out of
+   memory. */
 static bool prepare(Query *query, i8 q, const i8 *offsets, i8 extra, i8 more, i8 *width) {
     *width = (longest_query(q, offsets) + 2 * LANES) & ~(i8)(LANES - 1);
     query->extra = extra;
@@ -40,7 +40,7 @@ INLINE void fill(f8 *row, i8 m, const f8 *from) {
     memset(row + m, 0, LANES * sizeof(f8));
 }
 
-/* Where the row of j begins: the vector that holds j + 1. */
+/* Return the start of the row of j: the vector that contains j + 1. */
 INLINE i8 begin(i8 j) { return (j + 1) & ~(i8)(LANES - 1); }
 
 /* z and E = exp(z − max z) of the next query, and zeros beyond it. */
@@ -57,7 +57,7 @@ static void enter(Query *query, i8 m, const f8 *z, const f8 *reads) {
         for (i8 j = 0; j < m; j++) query->E[j] = exp1(z[j] - high);
 }
 
-/* p_jk for every later k: E_k/(E_j + E_k), or by an exponential of its own where the scores lie too far apart. */
+/* p_jk for every later k: E_k/(E_j + E_k), or computed by a separate exponential if the scores are too far apart. */
 INLINE void probabilities(const Query *query, i8 j) {
     f8 *restrict p = query->p;
     const f8 *restrict E = query->E, *restrict z = query->z, *restrict later = query->steps - j, own = E[j];
@@ -69,7 +69,7 @@ INLINE void probabilities(const Query *query, i8 j) {
         for (int i = 0; i < LANES; i++) p[k + i] = later[k + i] * E[k + i] / (own + E[k + i]);
 }
 
-/* above_j += Σ_k p_jk and above_k += p_kj; `weighted`: with what the metric reads off the document above. */
+/* above_j += Σ_k p_jk and above_k += p_kj; if `weighted`, multiplied by the metric's term of the document above. */
 INLINE void ranks(const Query *query, i8 j, bool weighted) {
     const f8 *restrict p = query->p, *restrict reads = query->reads, *restrict later = query->steps - j;
     f8 *restrict above = weighted ? query->two : query->one;
@@ -83,7 +83,7 @@ INLINE void ranks(const Query *query, i8 j, bool weighted) {
     above[j] += joined(total);
 }
 
-/* The chance of j that no document above stops the reader. */
+/* The probability for j that no document above stops the reader. */
 INLINE void survival(const Query *query, i8 j) {
     const f8 *restrict p = query->p, *restrict reads = query->reads, *restrict later = query->steps - j;
     f8 *restrict chance = query->two;
@@ -96,7 +96,8 @@ INLINE void survival(const Query *query, i8 j) {
     chance[j] *= joined_product(product);
 }
 
-/* `above` and `extra` of every document; z are the scores over T, `reads` what the metric reads off each document. */
+/* Compute `above` and `extra` of every document; z are the scores over T, `reads` the metric's term of each
+   document. */
 KERNEL(i8, smooth_ranks)
 (i8 n, i8 q, const f8 z[n], const i8 offsets[q + 1], const f8 reads[n], i8 extra_kind, f8 above[n], f8 extra[n]) {
     Query query;
@@ -120,7 +121,7 @@ KERNEL(i8, smooth_ranks)
     return 0;
 }
 
-/* The pair (j, k) of every k of a row: down = dL/dp_jk · dp/dz and up = dL/dp_kj · dp/dz. */
+/* For the pair (j, k) of every k of a row: down = dL/dp_jk · dp/dz and up = dL/dp_kj · dp/dz. */
 ROW_FUNCTION void rank_slopes(i8 n, f8 own_rank, const f8 p[restrict n], const f8 later[restrict n],
                          const f8 rank_slope[restrict n], f8 down[restrict n], f8 up[restrict n]) {
     for (i8 k = 0; k < n; k++) {
@@ -140,8 +141,7 @@ ROW_FUNCTION void hit_slopes(i8 n, f8 own_extra, f8 own_read, const f8 p[restric
     }
 }
 
-/* R·p(1 − p)/(1 − R·p), which is p for R = 1 even where 1 − p has rounded to nothing; one division for both
-directions. */
+/* R·p(1 − p)/(1 − R·p), which is p for R = 1 even if 1 − p has rounded to 0; one division for both directions. */
 ROW_FUNCTION void survival_slopes(i8 n, f8 own_extra, f8 own_read, const f8 p[restrict n], const f8 later[restrict n],
                              const f8 extra_slope[restrict n], const f8 reads[restrict n], f8 down[restrict n],
                              f8 up[restrict n]) {
@@ -157,7 +157,7 @@ ROW_FUNCTION void survival_slopes(i8 n, f8 own_extra, f8 own_read, const f8 p[re
     }
 }
 
-/* `down` and `up` of the row of j, from where it begins. */
+/* Compute `down` and `up` of the row of j, from its start. */
 static void slopes(const Query *query, i8 j) {
     const i8 from = begin(j), n = whole_vectors(query->m - from);
     const f8 *p = query->p + from, *later = query->steps - j + from, *reads = query->reads + from;
@@ -168,7 +168,7 @@ static void slopes(const Query *query, i8 j) {
     if (query->extra == SURVIVAL) survival_slopes(n, own_extra, own_read, p, later, extra_slope, reads, down, up);
 }
 
-/* down − up and |down| + |up| in their place. */
+/* Replace them by down − up and |down| + |up|. */
 ROW_FUNCTION void differences(i8 n, f8 down[restrict n], f8 up[restrict n]) {
     for (i8 k = 0; k < n; k++) {
         f8 one = down[k], other = up[k];
@@ -177,7 +177,7 @@ ROW_FUNCTION void differences(i8 n, f8 down[restrict n], f8 up[restrict n]) {
     }
 }
 
-/* Adds the row to `to`, and gives its sum. */
+/* Add the row to `to`, and return its sum. */
 ROW_FUNCTION f8 added(i8 n, const f8 row[restrict n], f8 to[restrict n]) {
     f8 total[LANES] = {0};
     for (i8 k = 0; k < n; k += LANES)
@@ -200,7 +200,7 @@ ROW_FUNCTION void flow(i8 from, i8 m, i8 j, const f8 *restrict down, const f8 *r
     result[j] += joined(total);
 }
 
-/* dL/dz, and the diagonal of the curvature in z. */
+/* Compute dL/dz, and the diagonal of the curvature in z. */
 KERNEL(i8, smooth_rank_push)
 (i8 n, i8 q, const f8 z[n], const i8 offsets[q + 1], const f8 reads[n], i8 extra_kind, const f8 rank_slope[n],
  const f8 extra_slope[n], f8 grad[n], f8 diagonal[n]) {
@@ -229,7 +229,7 @@ KERNEL(i8, smooth_rank_push)
     return 0;
 }
 
-/* H·V for the curvature H in z. Columns of V and of the result lie in rows of scratch, one behind the other. */
+/* Compute H·V for the curvature H in z. Columns of V and of the result are consecutive rows of scratch memory. */
 KERNEL(i8, smooth_rank_flow)
 (i8 n, i8 q, i8 c, const f8 z[n], const i8 offsets[q + 1], const f8 reads[n], i8 extra_kind, const f8 rank_slope[n],
  const f8 extra_slope[n], const f8 V[n][c], f8 out[n][c]) {

@@ -1,4 +1,4 @@
-"""The kernels of ARM64 on this machine: their tests in an emulator, and their results, bit by bit, beside ours.
+"""Test the ARM64 kernels in an emulator on this machine, and compare their results with ours, bit by bit.
 
     python native/arm64.py                        # the tests of kernels
     python native/arm64.py tests/test_compute.py  # others; words are given to pytest
@@ -35,13 +35,13 @@ SUBJECTS = (
     "theory*",
     "clicks_models",
 )
-"""The tests that say most about kernels; the emulator is some ten times slower."""
-# The comparisons with what these packages compute are made here; there they would cost hundreds of megabytes.
+"""Tests with the best coverage of kernels; the emulator is about ten times slower."""
+# Comparisons with these packages run here; in the emulator they would need hundreds of megabytes.
 LEFT_OUT = {"test_losses_triton.py", "test_metrics_trec.py"}
 
 
 def fetch_system(version: str) -> None:
-    """The emulator, and a Python of ARM64 with the libraries it needs, as Debian packs them."""
+    """Install the emulator, and Debian's Python for ARM64 with its libraries."""
     if (WORK / "ready").exists():
         return
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
@@ -68,14 +68,14 @@ def fetch_system(version: str) -> None:
 
 
 def debian_python() -> str:
-    """The version of Python that this Debian has."""
+    """Return the version of Debian's Python."""
     listing = subprocess.run(["apt-cache", "depends", "python3-minimal"], capture_output=True, text=True, check=True)
     package = next(word for word in listing.stdout.split() if word.startswith("python3."))
     return package.split("-")[0].removeprefix("python")
 
 
 def fetch_packages(version: str) -> None:
-    """What toprank and its tests import, for ARM64."""
+    """Install the dependencies of toprank and its tests for ARM64."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     tools = [text for text in project["optional-dependencies"]["dev"] if text.startswith(("pytest>", "hypo", "mpmath"))]
     wanted = [*project["dependencies"], *tools]
@@ -91,7 +91,7 @@ def fetch_packages(version: str) -> None:
 
 
 def starter(version: str) -> Path:
-    """A program that starts Python in the emulator."""
+    """Write a program that starts Python in the emulator."""
     path = WORK / "python"
     path.write_text(f'#!/bin/sh\nexec "{EMULATOR}" -L "{SYSTEM}" "{SYSTEM}/usr/bin/python{version}" "$@"\n')
     path.chmod(0o755)
@@ -99,17 +99,17 @@ def starter(version: str) -> Path:
 
 
 def run_tests(python: Path, record: Path, words: list[str], more: dict[str, str]) -> bool:
-    """The tests, with every call of a kernel noted."""
+    """Run the tests, recording every call of a kernel."""
     path = os.pathsep.join([more.pop("PYTHONPATH", ""), str(ROOT / "src"), str(HERE)])
     environment = os.environ | more | {"PYTHONPATH": path, "HYPOTHESIS_PROFILE": "toprank"}
-    # Without xdist: the calls are noted in one process.
+    # Run without xdist, so that one process records all calls.
     options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-p", "recording", "--record", str(record)]
     words = [str(python), "-m", "pytest", "-q", *options, "-m", "not nightly", *words]
     return subprocess.run(words, cwd=ROOT, env=environment).returncode == 0
 
 
 def compare(here: Path, there: Path) -> bool:
-    """Whether calls with the same arguments gave the same bits; says which did not."""
+    """Return whether calls with the same arguments gave the same bits; print those that did not."""
     one, other = json.loads(here.read_text()), json.loads(there.read_text())
     same, compared = True, 0
     for name in sorted(one.keys() | other.keys()):
@@ -121,7 +121,7 @@ def compare(here: Path, there: Path) -> bool:
 
 
 def main() -> None:
-    """Fetch, build, run, compare."""
+    """Download, build, run, and compare."""
     version = debian_python()
     fetch_system(version)
     fetch_packages(version)

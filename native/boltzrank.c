@@ -1,8 +1,7 @@
 /* BoltzRank: a Boltzmann distribution over given rankings of each query, P(π) ∝ e^{c(π)·s} (losses/boltzrank.py).
-
-c_j(π) = step·w_j·(weighted mean rank of π − π_j). The coefficients are made anew by every pass: kept, they would take
-twice the memory of the ranks. Ranks come query by query and ranking by ranking, from 1; `starts` counts rankings, and
-like a block's other numbers it need not begin at 0. */
+   c_j(π) = step·w_j·(weighted mean rank of π − π_j). Every pass recomputes the coefficients: storing them would take
+   twice the memory of the ranks. Ranks are stored by query and ranking, from 1; `starts` counts rankings and, like a
+   block's other indices, need not begin at 0. */
 #include "sums.h"
 
 /* One ranking of a query with m documents. */
@@ -30,7 +29,7 @@ KERNEL(void, boltzmann)
             own.mean = means[first + ranking];
             SUM_OVER(m, p[ranking], COEFFICIENT(own, i) * s[i]);
         }
-        /* The loss is that of a softmax over the rankings; e^x takes the place of x. */
+        /* The loss is a softmax loss over the rankings; the products c(π)·s are replaced by their exponentials. */
         const f8 top = largest(count, p), gap = gap_below(count, p, top, target + first);
         for (i8 ranking = 0; ranking < count; ranking++) p[ranking] = exp1(p[ranking] - top);
         const f8 total = sum(count, p);
@@ -61,7 +60,7 @@ KERNEL(i8, boltzmann_covariance)
         const i8 start = offsets[k], m = offsets[k + 1] - start;
         const i8 first = starts[k] - starts[0], count = starts[k + 1] - starts[k];
         Ranking own = {next, weights + start, steps[k], 0.0};
-        for (i8 c = 0; c < (count + 1) * width; c++) mean[c] = 0.0; /* and what is projected */
+        for (i8 c = 0; c < (count + 1) * width; c++) mean[c] = 0.0; /* and projected */
         for (i8 ranking = 0; ranking < count; ranking++, own.ranks += m) {
             f8 *along = projected + ranking * width;
             own.mean = means[first + ranking];

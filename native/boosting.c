@@ -1,8 +1,8 @@
-/* From a loss's gradient and curvature to what LightGBM takes: single precision, column by column, for every output. */
+/* Convert a loss's gradient and curvature to LightGBM's format: single precision, column-major, for every output. */
 #include "vectors.h"
 
-/* Scaled copies, the curvature of a row with a gradient at least `floor`; whether all of them are finite. `grad_out`
-and `curvature_out` hold the columns one behind the other. */
+/* Copy with scaling; rows with a gradient get a curvature of at least `floor`. Return whether all values are finite.
+   `grad_out` and `curvature_out` contain the columns one after another. */
 KERNEL(i8, pack_gradients)(i8 n, i8 k, const f8 grad[n][k], const f8 diagonal[n][k], f8 factor, f8 curvature_factor,
                            f8 floor, f4 grad_out[k][n], f4 curvature_out[k][n]) {
     const f8 *restrict slopes = (const f8 *)grad, *restrict bends = (const f8 *)diagonal;
@@ -21,8 +21,8 @@ KERNEL(i8, pack_gradients)(i8 n, i8 k, const f8 grad[n][k], const f8 diagonal[n]
     return !bad;
 }
 
-/* Gradient and curvature of every output from those of the score s = Σ_k G_k P_k, see `ExpectedGainObjective`; whether
-all of them are finite. */
+/* Compute gradient and curvature of every output from the derivatives by the score s = Σ_k G_k P_k, see
+   `ExpectedGainObjective`; return whether all values are finite. */
 KERNEL(i8, chain_gradients)(i8 n, i8 k, const f8 chances[n][k], const f8 scores[n], const f8 gains[k], const f8 grad[n],
                             const f8 diagonal[n], f8 factor, f4 grad_out[k][n], f4 curvature_out[k][n]) {
     const f8 *P = (const f8 *)chances;

@@ -6,7 +6,7 @@ this one (`TARGETS`) are always built for by the latter. Only the standard libra
 needs nothing else.
 
     python native/build.py                              # for this machine, into src/toprank
-    python native/build.py --if-changed                 # only where the library there was made of other sources
+    python native/build.py --if-changed                 # only if the sources have changed
     python native/build.py --target aarch64-linux-musl  # for another machine, into build/kernels
     python native/build.py --sanitize                   # with the sanitizers, into build/kernels/sanitized
     python native/build.py --strict                     # a warning is an error; into build/kernels/strict
@@ -31,8 +31,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "src" / "toprank"
 
-# No option may change a bit: sums keep their order and products are not fused with them. Error numbers and traps of the
-# floating-point unit are nothing anyone reads.
+# No option may change a bit: sums keep their order and are not fused with products. Floating-point error numbers and
+# traps are unused.
 FLAGS = (
     *("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"),
     *("-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"),
@@ -51,7 +51,7 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""The sets of instructions of a processor, in the order of `toprank_machine`; other processors have the baseline."""
+"""Instruction sets of each processor, in the order of `toprank_machine`; other processors have the baseline."""
 
 TARGETS = {
     "x86_64-linux-gnu.2.17": "manylinux_2_17_x86_64.manylinux2014_x86_64",
@@ -62,20 +62,20 @@ TARGETS = {
     "aarch64-macos.11.0": "macosx_11_0_arm64",
     "x86_64-windows-gnu": "win_amd64",
 }
-"""The machines that wheels are made for: Zig's name of each, and the wheel's."""
+"""Platforms with wheels: Zig's name and the wheel's tag."""
 
 
 BASELINE_ONLY = "One set of instructions is enough"
-"""What a C file says whose loops are steps one after the other, in which wide registers gain nothing."""
+"""Marker of C files with sequential loops, which do not benefit from wide registers."""
 
 
 def sources() -> list[Path]:
-    """The files that make the library, in a fixed order."""
+    """Return the source files of the library, in a fixed order."""
     return sorted(path for path in HERE.iterdir() if path.suffix in {".c", ".h", ".inc"} or path.name == "build.py")
 
 
 def identity() -> str:
-    """A hash of what the library is built from: a library that carries another one is stale."""
+    """Return a hash of the sources: a library with another hash is stale."""
     digest = hashlib.sha256()
     for path in sources():
         digest.update(path.name.encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
@@ -83,18 +83,18 @@ def identity() -> str:
 
 
 def is_current(out: Path) -> bool:
-    """Whether the library of this machine in the folder `out` is made of the sources as they are now."""
+    """Return whether the library in the folder `out` is up to date with the sources."""
     library = out / library_name(sys.platform)
     return library.exists() and identity().encode() in library.read_bytes()
 
 
 def library_name(system: str) -> str:
-    """The file name of the library on a system, as `sys.platform` names it."""
+    """Return the file name of the library on a system (a value of `sys.platform`)."""
     return {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(system, "_kernels.so")
 
 
 def system_compiler() -> list[str] | None:
-    """$CC, or the system's `cc` where it works: it may lack its headers, and macOS has one that only offers itself."""
+    """Return $CC, or the system's `cc` if it works: headers may be missing, and macOS has a stub."""
     if named := os.environ.get("CC"):
         return shlex.split(named)
     found = shutil.which("cc")
@@ -107,18 +107,18 @@ def system_compiler() -> list[str] | None:
 
 
 def compiler(target: str | None) -> list[str]:
-    """The command that compiles for `target` (None: this machine)."""
+    """Return the compiler command for `target` (None: this machine)."""
     if target is None and (own := system_compiler()) is not None:
         return own
     if importlib.util.find_spec("ziglang") is None:
         sys.exit("There is no C compiler: install one, name it in CC, or `pip install ziglang`.")
-    # Zig would otherwise compile for the very processor at hand, the baseline too.
+    # Zig would otherwise compile even the baseline for the host's processor.
     command = [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
     return command if target is None else [*command, "-target", target]
 
 
 def build(out: Path, target: str | None = None, sanitize: bool = False, strict: bool = False) -> Path:
-    """Compile the library for `target` into the folder `out`, and give its path. The old one is replaced at the end.
+    """Compile the library for `target` into the folder `out`, and return its path. The old one is replaced at the end.
 
     Only where `strict`, for those who work on the kernels, is a warning an error: the compiler of a user may be newer
     than all that we have seen.
@@ -137,7 +137,8 @@ def build(out: Path, target: str | None = None, sanitize: bool = False, strict: 
         work = Path(folder)
         with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
             texts = pool.map(lambda path: _declarations(command, path), files)
-            lines = dict.fromkeys(line for text in texts for line in text)  # codes of a header come with every file
+            # enumerations of a header are included by every file
+            lines = dict.fromkeys(line for text in texts for line in text)
             _write_header(work / "prototypes.h", list(lines), list(variants))
             jobs = [
                 (path, work / f"{path.stem}-{name}.o", [*flags, *extra, f"-DTOPRANK_VARIANT={name}"])
@@ -152,7 +153,7 @@ def build(out: Path, target: str | None = None, sanitize: bool = False, strict: 
                 pass
         linked = work / library_name(system)
         extra = list(SANITIZERS) if sanitize else []
-        if system == "darwin":  # the library's name would otherwise be its path in the folder for the work
+        if system == "darwin":  # the library's name would otherwise be its path in the build folder
             extra += ["-Wl,-S", "-Wl,-x", f"-Wl,-install_name,@rpath/{linked.name}"]
         elif not sanitize:
             extra.append("-s")
@@ -167,9 +168,9 @@ def build(out: Path, target: str | None = None, sanitize: bool = False, strict: 
 
 
 def _declarations(command: list[str], path: Path) -> list[str]:
-    """What the library says of the kernels and codes of a file, a line for each."""
+    """Return the prototypes and enumerations of a file, one per line."""
     text = _run([*command, "-E", "-P", "-DTOPRANK_PROTOTYPES", "-DTOPRANK_VARIANT=any", str(path)])
-    text = text.replace("_Bool", "bool")  # what the macro bool stands for
+    text = text.replace("_Bool", "bool")  # expansion of the macro bool
     kernels = re.findall(r"@kernel\s+(\w+)\s+(\w+)\s*\(([^{;]*)\)\s*\{", text)
     codes = re.findall(r"@codes\s+(\w+)\s*\{([^}]*)\}", text)
     return [
@@ -184,7 +185,7 @@ def _write_header(path: Path, prototypes: list[str], variants: list[str]) -> Non
 
 
 def _drop_time(library: Path) -> None:
-    """Windows' format notes the second of linking; without it, the same sources give the same bytes."""
+    """Remove the link time from a Windows library, so that builds are reproducible."""
     content = bytearray(library.read_bytes())
     header = int.from_bytes(content[60:64], "little")
     content[header + 8 : header + 12] = bytes(4)
@@ -201,7 +202,7 @@ def _run(command: list[str]) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Compile toprank's kernels into one shared library.")
     parser.add_argument("--target", help="a target of Zig's, e.g. x86_64-linux-gnu.2.17; default: this machine")
     parser.add_argument(

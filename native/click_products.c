@@ -1,10 +1,10 @@
-/* Click models whose click is a product: P(click) = attraction of a pair × examination of a place, over cells (pair, place) that
-were shown and clicked so often. */
+/* Click models in which the click probability is a product, P(click) = attraction of a pair × examination of a
+   position, over cells (pair, position) with counts of impressions and clicks. */
 #include "sums.h"
 
-#define PART 512 /* cells at a time: what is computed side by side for them stays in the nearest cache */
+#define PART 512 /* cells at a time, so that their intermediate results stay in the first-level cache */
 
-/* How often each cell of a table of pairs by places was shown, and clicked. */
+/* Count the impressions and clicks of each cell of a table of pairs by positions. */
 KERNEL(void, count_cells)(i8 n, i8 t, const i8 pair[n], const i8 place[n], const u1 clicks[n], i8 places, i4 counts[t][2]) {
     memset(counts, 0, (size_t)t * sizeof *counts);
     for (i8 i = 0; i < n; i++) {
@@ -14,13 +14,13 @@ KERNEL(void, count_cells)(i8 n, i8 t, const i8 pair[n], const i8 place[n], const
     }
 }
 
-/* What some cells say, each by itself: how often the pair attracted and the place was looked at, and their log-likelihoods. */
+/* Expectation step for some cells: expected numbers of attractions and examinations, and log-likelihoods. */
 INLINE f8 judge_cells(i8 m, const f8 *restrict shown, const f8 *restrict clicked, const f8 *restrict liked,
                       const f8 *restrict looked, bool wanted, f8 *restrict attracted, f8 *restrict examined) {
     f8 value[PART];
     for (i8 k = 0; k < m; k++) {
         const f8 both = liked[k] * looked[k], passed = shown[k] - clicked[k];
-        const f8 rest = passed > 0.0 ? passed / (1.0 - both) : 0.0; /* a place always looked at, a pair always liked */
+        const f8 rest = passed > 0.0 ? passed / (1.0 - both) : 0.0; /* always examined, always attractive */
         attracted[k] = clicked[k] + rest * (liked[k] - both);
         examined[k] = clicked[k] + rest * (looked[k] - both);
     }
@@ -33,9 +33,9 @@ INLINE f8 judge_cells(i8 m, const f8 *restrict shown, const f8 *restrict clicked
     return sum(m, value);
 }
 
-/* Adds for each pair of first…last the expected number of impressions in which it attracted (`attracted`), and for each
-place those in which it was looked at (`examined`, of this block alone). The return value is the log-likelihood, where it
-is wanted. `pair` is that of each cell. */
+/* Add for each pair of first…last the expected number of impressions in which it attracted (`attracted`), and for
+   each position the expected number of examinations (`examined`, of this block only). Return the log-likelihood if
+   requested. `pair` maps cells to pairs. */
 KERNEL(f8, product_sums)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 pair[c], const i4 place[c], const f8 shown[c],
                          const f8 clicked[c], const f8 attraction[p], const f8 examination[b], i8 first, i8 last,
                          bool wanted, f8 attracted[p], f8 examined[b]) {
@@ -47,7 +47,7 @@ KERNEL(f8, product_sums)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 pair
         value += judge_cells(m, shown + at, clicked + at, liked, looked, wanted, of_pair, of_place);
         for (i8 k = 0; k < m;) {
             const i8 one = pair[at + k], stop = least(m, begins[one + 1] - at);
-            f8 total = attracted[one]; /* of its cells in the part before */
+            f8 total = attracted[one]; /* of its cells in the previous part */
             for (; k < stop; k++) {
                 total += of_pair[k];
                 examined[place[at + k]] += of_place[k];
@@ -58,12 +58,12 @@ KERNEL(f8, product_sums)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 pair
     return value;
 }
 
-#define STEPS 100      /* of one attraction at most: where Newton leaves what is known, that is halved, and 2^−100 is nothing */
-#define NEAR_ENOUGH 1e-7 /* a step that is so small a part of the way to 0 or 1 is the last: the next would be its square */
+#define STEPS 100      /* maximum steps: outside the bracket, Newton is replaced by bisection */
+#define NEAR_ENOUGH 1e-7 /* the last step, relative to the distance from 0 or 1 */
 
-/* The most likely attraction of a pair, given the examinations: where the slope of the likelihood, which only falls, is 0.
-
-In a it is C − Σ passed · a e/(1 − a e) − b a/(1 − a), C being the clicks, the prior's among them. */
+/* Find the most likely attraction of a pair, given the examinations: the zero of the likelihood's slope, which is
+   decreasing. The slope in a is C − Σ passed · a e/(1 − a e) − b a/(1 − a), where C is the number of clicks,
+   including those of the prior. */
 INLINE f8 most_likely(f8 a, i8 n, const f8 *passed, const f8 *e, f8 clicks, f8 skips) {
     f8 low = 0.0, high = 1.0;
     for (int step = 0; step < STEPS; step++) {
@@ -84,10 +84,12 @@ INLINE f8 most_likely(f8 a, i8 n, const f8 *passed, const f8 *e, f8 clicks, f8 s
     return a;
 }
 
-/* Gives each pair of first…last the attraction that is most likely at these examinations (from where it is), and says how the
-likelihood then changes with the logarithms of the examinations: its slope, and minus its curvature (the lower half), in which
-attractions follow. With u = log a + log e, a cell's likelihood is clicked · u + passed · log(1 − e^u), which is concave. The
-attraction's own curvature is h, and with w those of its cells, they lose w wᵀ/h. `room` is scratch, a row for each place. */
+/* Set the attraction of each pair of first…last to its most likely value at these examinations (starting from the
+   current one), and compute how the likelihood then depends on the logarithms of the examinations: its slope, and
+   minus its curvature (the lower half), with attractions following. With u = log a + log e, a cell's likelihood is
+   clicked · u + passed · log(1 − e^u), which is concave. If h is the curvature in the attraction and w its mixed
+   derivatives with the cells, the cells' curvature is reduced by w wᵀ/h. `room` is scratch memory with one row per
+   position. */
 KERNEL(void, profile_of_places)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 place[c], const f8 shown[c],
                                 const f8 clicked[c], const f8 examination[b], f8 clicks, f8 skips, i8 first, i8 last,
                                 f8 attraction[p], f8 slope[b], f8 curvature[b][b], f8 room[3][b]) {
@@ -112,13 +114,13 @@ KERNEL(void, profile_of_places)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const 
             f8 *row = curvature[place[begin + k]];
             const f8 share = w[k] / own;
             row[place[begin + k]] += w[k];
-            for (i8 j = 0; j <= k; j++) row[place[begin + j]] -= share * w[j]; /* places of a pair ascend */
+            for (i8 j = 0; j <= k; j++) row[place[begin + j]] -= share * w[j]; /* positions of a pair are ascending */
         }
         attraction[pair] = a;
     }
 }
 
-/* Σ a log x + b log(1 − x): the logarithm of a Beta prior's density, but for a constant. */
+/* Σ a log x + b log(1 − x): the log density of a Beta prior up to a constant. */
 KERNEL(f8, beta_prior)(i8 n, const f8 x[n], f8 a, f8 b) {
     f8 total;
     SUM_OVER(n, total, a * log1(x[i]) + b * log1(1.0 - x[i]));

@@ -1,16 +1,16 @@
-/* Click models: what a session says of who looked at what, and the sums that the models are fitted by.
-One set of instructions is enough. */
+/* Click models: posterior examination probabilities of sessions, and the sums for fitting. One instruction set is
+   sufficient. */
 #include "vectors.h"
 
-/* Users who read from the top: they look at the first document, at the next one after a skip with probability `skip`,
-after a click with `after[kind]`. For each impression of sessions first…last: P(looked at | clicks), and P(looked at, and at
-the next one | clicks); for each session its log-likelihood. A click that the model holds for impossible gives -infinity,
-and is taken as looked at. */
+/* Cascade users: they examine the first document, and the next one after a skip with probability `skip`, after a
+   click with probability `after[kind]`. For each impression of sessions first…last, compute P(examined | clicks),
+   and P(examined, and next one examined | clicks); for each session its log-likelihood. A click that is impossible
+   under the model gives -infinity, and counts as examined. */
 KERNEL(i8, cascade_expectations)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
                                  const f8 attraction[p], const i8 kind[n], const f8 after[k], f8 skip, i8 first,
                                  i8 last, f8 examined[n], f8 onward[n], f8 values[s]) {
     const i8 longest = longest_query(last - first, offsets + first);
-    f8 *next = scratch(2 * longest, sizeof(f8)); /* P(all below | looked at the next one), and where it was not */
+    f8 *next = scratch(2 * longest, sizeof(f8)); /* P(all below | next one examined), and if it was not examined */
     if (!next) return OUT_OF_MEMORY;
     for (i8 session = first; session < last; session++) {
         const i8 begin = offsets[session], length = offsets[session + 1] - begin;
@@ -28,7 +28,7 @@ KERNEL(i8, cascade_expectations)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1]
             const f8 largest = larger(seen, unseen);
             if (largest > 0.0 && largest < 1e-100) seen /= largest, unseen /= largest;
         }
-        f8 looked = 1.0, chance = 1.0, total = 0.0; /* P(looked at | clicks above); P(the clicks so far); its logarithm */
+        f8 looked = 1.0, chance = 1.0, total = 0.0; /* P(examined | clicks above); P(clicks so far); its log */
         for (i8 r = 0; r < length; r++) {
             const i8 at = begin + r;
             const f8 a = attraction[pair[at]], go = clicks[at] ? after[kind[at]] : skip;
@@ -49,10 +49,10 @@ KERNEL(i8, cascade_expectations)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1]
     return 0;
 }
 
-/* What documents that satisfy are fitted by, from expectations: of each pair how often it was looked at and how often it
-satisfied, and of impressions with one below them how often the next one was looked at, and how often the user was not
-satisfied. Sums begin at what is there; sessions of several calls at once must have no pairs in common. Who was clicked and
-does not go on was satisfied, or ran out of patience; of the last document nothing is known but the click. */
+/* Expected counts for fitting satisfaction: for each pair, how often it was examined and satisfied the user; for
+   impressions with one below, how often the next one was examined, and how often the user was not satisfied. Results
+   are added to the current values; sessions of concurrent calls must have no pairs in common. A user who clicks and
+   does not continue was satisfied, or abandoned the search; for the last document only the click is known. */
 KERNEL(void, satisfaction_sums)(i8 s, i8 n, i8 p, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
                                 const f8 weight[s], const f8 satisfaction[p], f8 patience, const f8 examined[n],
                                 const f8 onward[n], i8 first, i8 last, f8 looked[p], f8 enough[p], f8 totals[2]) {
@@ -78,7 +78,7 @@ KERNEL(void, satisfaction_sums)(i8 s, i8 n, i8 p, const i8 offsets[s + 1], const
     totals[1] += unsatisfied;
 }
 
-/* A number for each session by which they are sorted: by query, and those that are the same side by side. */
+/* Compute a sort key for each session: by query, with identical sessions next to each other. */
 KERNEL(void, session_keys)(i8 s, i8 n, const i8 offsets[s + 1], const i8 query[s], const i8 pair[n],
                            const i8 position[n], const u1 clicks[n], u8 keys[restrict s]) {
     for (i8 session = 0; session < s; session++) {
@@ -92,8 +92,8 @@ KERNEL(void, session_keys)(i8 s, i8 n, const i8 offsets[s + 1], const i8 query[s
     }
 }
 
-/* Of sessions in an order, each that is not the same as the one before it (`kept`, to be read up to the return value), and how
-many are the same (`counts`). Keys that agree by chance are found out. */
+/* Deduplicate sessions in sorted order: write each session that differs from its predecessor to `kept` (the return
+   value is their number), and the multiplicities to `counts`. Hash collisions of keys are detected. */
 KERNEL(i8, distinct_sessions)(i8 s, i8 n, const i8 offsets[s + 1], const i8 pair[n], const i8 position[n],
                               const u1 clicks[n], const u8 keys[s], const i8 order[s], i8 kept[restrict s],
                               f8 counts[restrict s]) {
@@ -116,7 +116,7 @@ KERNEL(i8, distinct_sessions)(i8 s, i8 n, const i8 offsets[s + 1], const i8 pair
     return found;
 }
 
-/* The probability of a click at each impression of users who read from the top: given the clicks above, or of itself. */
+/* Click probability at each impression of cascade users: given the clicks above, or unconditional. */
 KERNEL(void, cascade_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
                               const f8 attraction[p], const i8 kind[n], const f8 after[k], f8 skip, bool given,
                               i8 first, i8 last, f8 chance[n]) {
@@ -132,13 +132,12 @@ KERNEL(void, cascade_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], c
     }
 }
 
-/* The probability of a click at each impression of users whom the last click above moves: Σ over where that click was.
-
-`examination` has a row for each position and a column for the position of the last click, 0 where there was none. */
+/* Click probability at each impression if examination depends on the last click above: Σ over its position.
+   `examination` has a row for each position and a column for the position of the last click, 0 if there was none. */
 KERNEL(i8, browsing_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const i8 position[n],
                              const f8 attraction[p], const f8 examination[k][k], i8 first, i8 last, f8 chance[n]) {
     const i8 longest = longest_query(last - first, offsets + first);
-    f8 *latest = scratch(longest + 1, sizeof(f8)); /* P(the last click so far was there) */
+    f8 *latest = scratch(longest + 1, sizeof(f8)); /* P(the last click so far was at this position) */
     if (!latest) return OUT_OF_MEMORY;
     for (i8 session = first; session < last; session++) {
         const i8 begin = offsets[session], length = offsets[session + 1] - begin;

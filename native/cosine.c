@@ -1,7 +1,7 @@
-/* RankCosine: value at zero − ½·direction·s/√(‖s‖² + ε²) in each query, with s less its mean where it is `centered`. */
+/* RankCosine: value at zero − ½·direction·s/√(‖s‖² + ε²) in each query, with s minus its mean if `centered`. */
 #include "sums.h"
 
-/* The mean to take off: 0 where nothing is centered. */
+/* The mean to subtract: 0 if not centered. */
 INLINE f8 mean_to_take_off(i8 m, const f8 *values, u1 centered) { return centered ? sum(m, values) / (f8)m : 0.0; }
 
 /* The loss of each query, and its gradient times the query's scale. */
@@ -39,7 +39,7 @@ KERNEL(void, unit_scores)
     }
 }
 
-/* f·(C − h·ŝŝᵀ) V in each query, C the identity or the centring. */
+/* f·(C − h·ŝŝᵀ) V in each query, where C is the identity or the centering matrix. */
 KERNEL(i8, cosine_times)
 (i8 n, i8 q, i8 width, const f8 unit[n], const f8 factors[q], const f8 shrink[q], const i8 offsets[q + 1], u1 centered,
  const f8 V[n][width], f8 product[restrict n][width]) {

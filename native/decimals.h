@@ -1,12 +1,12 @@
 /* Decimal text to binary numbers, correctly rounded, at the speed of the memory.
 
 `read_number` turns the text of one number into the nearest f8 (or, with `single`, an f8 that holds the nearest f4). It
-works in three steps, each used only where the one before cannot promise the right answer:
+has three steps, each used only if the previous one cannot guarantee the correct result:
 
 1. The digits form an integer m < 2^53 and the power of ten is at most 10^22: both are exact, so m / 10^k or m · 10^k is
    rounded once and therefore right.
 2. m < 2^64 and the power is at most 10^27: m · 5^k fits in 128 bits, and so does the quotient of m · 2^64 by 5^k, whose
-   remainder says whether something is left; the leading 64 bits and that are all that rounding needs.
+   remainder shows whether the quotient is exact; rounding needs only this and the leading 64 bits.
 3. The same with integers of any length, of the first 800 digits (a border between two f8 has 767 at most).
 
 Digits are read eight at a time: the bytes of a 64-bit word are tested and combined by ordinary integer arithmetic. */
@@ -22,10 +22,10 @@ Digits are read eight at a time: the bytes of a 64-bit word are tested and combi
 
 typedef unsigned __int128 u128;
 
-/* What `read_number` found. HUGE_NUMBER: too large for its type. */
+/* Result of `read_number`. HUGE_NUMBER: too large for its type. */
 enum { NUMBER, MISSING, INFINITE, HUGE_NUMBER, BAD };
 
-#define WINDOW 40 /* bytes that the quick paths may look at: sign, 8 + 24 digits, the point and the byte after them */
+#define WINDOW 40 /* bytes that the fast paths may read: sign, 8 + 24 digits, the point and the byte after them */
 #define MOST_DIGITS 800
 #define LIMBS 256 /* of 32 bits: 800 digits need 84, and 10^-1181 brings 151 more */
 
@@ -38,7 +38,7 @@ static const u8 FIVE_TO[28] = {
     7450580596923828125};
 static const u8 SMALL_TENS[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-/* Eight bytes as one little-endian integer. */
+/* Load eight bytes as one little-endian integer. */
 INLINE u8 word_at(const u1 *text) {
     u8 word;
     memcpy(&word, text, sizeof word);
@@ -48,7 +48,8 @@ INLINE u8 word_at(const u1 *text) {
     return word;
 }
 
-/* The number that eight bytes from 0 to 9 spell, the first being the lowest byte: joined in pairs, fours and eights. */
+/* Return the number with these eight digits (bytes from 0 to 9, the first in the lowest byte): combined by pairs,
+   fours and eights. */
 INLINE u8 eight_digits(u8 x) {
     u8 pairs = x * 10 + (x >> 8);
     u8 upper = (pairs & 0x000000FF000000FF) * 0x000F424000000064;
@@ -56,10 +57,9 @@ INLINE u8 eight_digits(u8 x) {
     return (upper + lower) >> 32;
 }
 
-/* How many of the eight bytes are digits before the first other byte, and the number they spell.
-
-After xor with '0' a digit is a byte from 0 to 9, and adding 0x76 sets the top bit of any other byte; a carry only
-disturbs bytes behind the first one found. The digits are then moved to the end of the word, zeros in front. */
+/* Return the number of digits among the eight bytes before the first other byte, and their value. After xor with '0'
+   a digit is a byte from 0 to 9, and adding 0x76 sets the top bit of any other byte; a carry only affects bytes
+   behind the first one found. The digits are then shifted to the end of the word, with leading zeros. */
 INLINE i8 digits_at(const u1 *text, u8 *number) {
     u8 x = word_at(text) ^ 0x3030303030303030;
     u8 others = ((x + 0x7676767676767676) | x) & 0x8080808080808080;
@@ -68,16 +68,16 @@ INLINE i8 digits_at(const u1 *text, u8 *number) {
     return n;
 }
 
-/* Whether a number may stop before this byte: a blank, any control byte, or the start of a comment. */
+/* Return whether a number may end before this byte: a blank, any control byte, or the start of a comment. */
 INLINE bool ends_token(u1 byte) { return byte <= 32 || byte == '#'; }
 
-/* Three masks of sixteen bytes, bit i for byte i: which end a line or a word (any control byte too), which are no
-digits, and which are points. */
+/* Compute three masks of sixteen bytes, bit i for byte i: end of a line or word (or any control byte), non-digits,
+   and points. */
 typedef struct {
     u4 ends, others, points;
 } masks;
 
-/* The top bit of each byte, gathered: a product by 2^56 + 2^49 + … + 2^7 moves bit 8i to 56 + i. */
+/* Gather the top bit of each byte: a product by 2^56 + 2^49 + … + 2^7 moves bit 8i to 56 + i. */
 INLINE u4 top_bits(u8 tops) { return (u4)(((tops >> 7) * 0x0102040810204080) >> 56); }
 
 INLINE masks masks_of_16(const u1 *text) {
@@ -100,16 +100,15 @@ INLINE masks masks_of_16(const u1 *text) {
 #endif
 }
 
-/* The usual number, of up to eight digits and with a blank behind it: its length, or 0 where it is not usual. There
-must be WINDOW bytes.
-
-Where the number ends is known after one look at sixteen bytes, so that the next one can begin while this one is still
-being checked and computed. The point is taken out by mixing the word at the first digit with the word one byte behind
-it. A quotient on the border of two f4 may be of a decimal on either side of it: the low 29 bits of the f8 tell. */
+/* Parse the usual number, with up to eight digits and followed by a blank; return its length, or 0 for other
+   numbers. WINDOW bytes must be readable. The end of the number is known after one look at sixteen bytes, so that
+   the next one can begin while this one is still being computed. The point is removed by blending the word at the
+   first digit with the word one byte behind it. A quotient near the boundary of two f4 may come from a decimal on
+   either side of it; the low 29 bits of the f8 detect this case. */
 INLINE i8 quick_number(const u1 *text, bool single, f8 *value) {
     masks found = masks_of_16(text);
     i8 stop = __builtin_ctzll(found.ends | 0x10000);
-    /* A comparison would be set in a part of a register, and so wait for what was in the rest: the number before. */
+    /* A comparison would write part of a register, and so wait for its previous value, from the number before. */
     u4 negative = (((u4)text[0] ^ '-') - 1) >> 31, before = (1u << stop) - 1, points = found.points & before;
     int whole = __builtin_ctz(points | (1u << stop)) - (int)negative;
     int digits = (int)stop - (int)negative - (points != 0);
@@ -124,7 +123,7 @@ INLINE i8 quick_number(const u1 *text, bool single, f8 *value) {
     return stop;
 }
 
-/* (top + something below 1 where `more`) · 2^power with top ≥ 2^63, rounded to even; false where that is too large. */
+/* Round (top + a fraction below 1 if `more`) · 2^power with top ≥ 2^63 to even; return false if it is too large. */
 static bool round_to_type(u8 top, bool more, i8 power, bool single, f8 *value) {
     i8 drop = most(single ? 40 : 11, (single ? -149 : -1074) - power); /* bits below the last place */
     *value = 0.0;
@@ -177,8 +176,9 @@ static bool divided(whole_number *a, u4 divisor) {
     return rest != 0;
 }
 
-/* Step 3: the digits and the point in [text, stop), times 10^exponent, between 10^-400 and 10^350. A quotient by 10^k
-is one by 10^8 after the other; each takes less than a limb away, and as many are put below beforehand. */
+/* Step 3: the digits and the point in [text, stop), times 10^exponent, between 10^-400 and 10^350. A quotient by
+   10^k is computed by successive divisions by 10^8; each removes less than one limb, so as many limbs are appended
+   first. */
 static bool round_any(const u1 *text, const u1 *stop, i8 exponent, bool single, f8 *value) {
     whole_number a = {0};
     i8 used = 0;
@@ -207,8 +207,8 @@ static bool round_any(const u1 *text, const u1 *stop, i8 exponent, bool single, 
     return round_whole(top, more, 32 * (a.size - 4 - below), single, value);
 }
 
-/* mantissa · 10^exponent, where the mantissa is cut off after 19 digits if `cut`; [text, stop) holds all of them, to
-which 10^power belongs. */
+/* mantissa · 10^exponent; if `cut`, the mantissa is truncated to 19 digits; [text, stop) contains all of them, with
+   exponent 10^power. */
 static bool scaled(u8 mantissa, i8 exponent, bool cut, const u1 *text, const u1 *stop, i8 power, bool single,
                    f8 *value) {
     *value = 0.0;
@@ -219,7 +219,8 @@ static bool scaled(u8 mantissa, i8 exponent, bool cut, const u1 *text, const u1 
         return true;
     }
     if (!cut && single && exponent < 0 && exponent >= -22) {
-        /* Two roundings are off by less than two units of the last place: far from a border of two f4, near enough. */
+        /* Two roundings are off by less than two units of the last place: precise enough far from a boundary of two
+           f4. */
         f8 quotient = (f8)mantissa / TEN_TO[-exponent];
         if ((bits_of(quotient) & 0x1FFFFFFF) - 0x0FFFFFFC > 8) {
             *value = (f8)(f4)quotient;
@@ -261,7 +262,7 @@ INLINE bool spells(const u1 *text, i8 length, const char *word) {
     return true;
 }
 
-/* NULL, NaN, inf or infinity in any case. */
+/* Parse NULL, NaN, inf or infinity in any case. */
 static int read_word(const u1 *text, i8 start, i8 end, bool negative, f8 *value, i8 *after) {
     i8 stop = start;
     while (stop < end && stop - start < 9 && !ends_token(text[stop])) stop++;
@@ -273,7 +274,7 @@ static int read_word(const u1 *text, i8 start, i8 end, bool negative, f8 *value,
     return spells(text + start, length, "inf") || spells(text + start, length, "infinity") ? INFINITE : BAD;
 }
 
-/* As `read_number`, byte by byte: signs, any number of digits, exponents, and words. */
+/* Like `read_number`, byte by byte: signs, any number of digits, exponents, and words. */
 static int read_any_number(const u1 *text, i8 at, i8 end, bool single, f8 *value, i8 *after) {
     bool negative = at < end && text[at] == '-', pointed = false, cut = false;
     at += at < end && (text[at] == '-' || text[at] == '+');
@@ -315,7 +316,8 @@ static int read_any_number(const u1 *text, i8 at, i8 end, bool single, f8 *value
     return fits ? NUMBER : HUGE_NUMBER;
 }
 
-/* The number whose text starts at `at` and ends before `end`: its value, the place after it, what was found. */
+/* Parse the number whose text starts at `at` and ends before `end`: return its value, the position after it, and its
+   kind. */
 INLINE int read_number(const u1 *text, i8 at, i8 end, bool single, f8 *value, i8 *after) {
     if (at + WINDOW <= end) {
         i8 length = quick_number(text + at, single, value);

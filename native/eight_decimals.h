@@ -1,11 +1,11 @@
-/* Eight decimal numbers at once, for machines with AVX-512; others read one after the other (`quick_number`).
+/* Eight decimal numbers at once, for machines with AVX-512; others read them one by one (`quick_number`).
 
-A number lies in sixteen bytes of its own, from its first byte on, and ends before the first blank in them. Read as a
-number of sixteen digits (the point taken out, the minus for a 0, zeros behind it), it is 10^(16 − w) times what it says,
-where w bytes stand before the point. With fifteen bytes at most that integer is a multiple of 2 below 10^16, so an f8
+Each number occupies sixteen bytes, from its first byte on, and ends before the first blank in them. Read as a
+number of sixteen digits (the point taken out, the minus for a 0, zeros behind it), it is 10^(16 − w) times its value,
+with w bytes before the point. With fifteen bytes at most that integer is a multiple of 2 below 10^16, so an f8
 holds it; 10^(16 − w) is exact too, and the quotient is rounded once and therefore right.
 
-Where pieces begin and end is told by masks of a bit for each byte, four numbers in a word of 64: a lane of sixteen bits
+Masks with a bit for each byte give the bounds of the parts, four numbers in a word of 64: a lane of sixteen bits
 that is not 0 loses its lowest bit, and gains those below it, by a subtraction of 1 that no other lane feels. */
 #ifndef TOPRANK_EIGHT_DECIMALS_H
 #define TOPRANK_EIGHT_DECIMALS_H
@@ -15,8 +15,8 @@ that is not 0 loses its lowest bit, and gains those below it, by a subtraction o
 #ifdef __AVX512BW__
 #include <immintrin.h>
 
-/* What four numbers say: their digits by fours, a mask of the byte behind the whole part (the point, or the end), with the
-lowest bit for a minus, and what must not be: any bit says that its number is none for this way. */
+/* Four parsed numbers: their digits in groups of four, a mask of the byte behind the integer part (the point, or the
+   end) with the lowest bit for a minus, and an error mask: any bit means that the number needs the slow path. */
 typedef struct {
     __m512i digits;
     u8 marks, odd;
@@ -35,16 +35,16 @@ INLINE four_numbers read_four(__m512i bytes) {
     const u8 number = (ends_at_last - FIRST_BITS) & ~ends_at_last, whole = (stops - FIRST_BITS) & ~stops;
     const u8 mark = whole + FIRST_BITS, end = number + FIRST_BITS;
     u8 odd = number & ~(digits | minus | mark);         /* another byte, or a second point */
-    odd |= (number << 1 & LAST_BITS) & ~ends;           /* it goes on behind fifteen bytes */
-    odd |= ((end >> 1) & ~digits) | (mark & FIRST_BITS); /* no digit before the end, or nothing before the point */
+    odd |= (number << 1 & LAST_BITS) & ~ends;           /* longer than fifteen bytes */
+    odd |= ((end >> 1) & ~digits) | (mark & FIRST_BITS); /* no digit before the end, or none before the point */
     const __m512i before = _mm512_maskz_mov_epi8(whole & digits, from_zero);
-    const u8 behind = ((number & ~whole) >> 1) & ~whole; /* where digits behind the point go: one byte to the front */
+    const u8 behind = ((number & ~whole) >> 1) & ~whole; /* positions of the fractional digits */
     const __m512i sixteen = _mm512_mask_mov_epi8(before, behind, _mm512_bsrli_epi128(from_zero, 1));
     const __m512i pairs = _mm512_maddubs_epi16(sixteen, _mm512_set1_epi16(0x010a));
     return (four_numbers){_mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00010064)), mark | minus, odd};
 }
 
-/* Sixteen bytes each from four places on. */
+/* Load sixteen bytes each from four addresses. */
 INLINE __m512i four_texts(const u1 *a, const u1 *b, const u1 *c, const u1 *d) {
     const __m512i first = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)a));
     const __m512i two = _mm512_inserti32x4(first, _mm_loadu_si128((const __m128i *)b), 1);
@@ -67,7 +67,7 @@ INLINE __m512d join_fours(four_numbers even, four_numbers uneven, u4 *unread) {
     const __m128i marks = _mm_unpacklo_epi16(_mm_cvtsi64_si128((long long)even.marks),
                                              _mm_cvtsi64_si128((long long)uneven.marks));
     const __m512i wide = _mm512_cvtepu16_epi64(marks); /* 2^w, and 1 for a minus */
-    /* By the number of zeros above 2^w: 63 − w, of which four bits count. */
+    /* Indexed by the number of zeros above 2^w: 63 − w, using four of its bits. */
     const __m512d tens = _mm512_permutex2var_pd(_mm512_setr_pd(1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8),
                                                 _mm512_lzcnt_epi64(wide),
                                                 _mm512_setr_pd(1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16));
@@ -81,10 +81,10 @@ INLINE __m512d join_fours(four_numbers even, four_numbers uneven, u4 *unread) {
     return _mm512_castsi512_pd(_mm512_or_si512(quotients, _mm512_slli_epi64(wide, 63)));
 }
 
-/* Where the tokens of a line begin: the blanks (any control byte too) up to the newline's, counted from `text`; `wanted` of
-them or a look's more. Eight more are written than there are, all of them places. */
+/* Find the beginnings of tokens in a line: the blanks (or control bytes) up to the newline, counted from `text`; at
+   least `wanted` of them unless the line ends. Eight more entries are written, all of them valid positions. */
 INLINE i8 find_starts(const u1 *text, i8 end, i8 wanted, u4 *starts) {
-    const i8 safe = least(end, 1 << 30) - 64 - 24; /* words and numbers from there on may be looked at */
+    const i8 safe = least(end, 1 << 30) - 64 - 24; /* words and numbers may be read from there on */
     const __m512i sixteen = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     i8 found = 0;
     u8 newlines = 0;
@@ -103,13 +103,14 @@ INLINE i8 find_starts(const u1 *text, i8 end, i8 wanted, u4 *starts) {
     return found;
 }
 
-/* Keeps the compiler from joining addresses in a wide register, out of which each would have to be taken again. */
+/* Prevents the compiler from combining addresses in a wide register, from which each would have to be extracted
+   again. */
 INLINE const u1 *in_register(const u1 *place) {
     __asm__("" : "+r"(place));
     return place;
 }
 
-/* A bit for each of eight places that another word than the expected one begins at, as far as masks tell. */
+/* A bit for each of eight positions with another word than the expected one, as far as masks can detect it. */
 INLINE u4 other_words(const u1 *text, const u4 *places, const u8 *known, const u8 *masks) {
     const __m512i even = four_texts(text + places[0], text + places[2], text + places[4], text + places[6]);
     const __m512i uneven = four_texts(text + places[1], text + places[3], text + places[5], text + places[7]);

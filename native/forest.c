@@ -1,14 +1,15 @@
 /* Boosted trees: scores of documents, in the bits of LightGBM's own `predict`, or of another library's (see the rules below).
 
-A document's features become ranks, one byte each: the number of thresholds of that feature in the whole forest that lie below
-the value. So x <= t is a comparison of bytes, of 32 documents in a register, and all that depends on the type of the features
-and on missing values happens once for each value, not at every node.
+A document's features become ranks, one byte each: the number of thresholds of that feature in the whole forest below
+the value. So x <= t is a comparison of bytes, of 32 documents in a register, and everything that depends on the type
+of the features and on missing values is done once for each value, not at every node.
 
-No path is followed (Lucchese et al., QuickScorer, 2015). A node says which leaves a document cannot reach: those of its
-smaller child, where the document goes to the other one. With the smaller child's leaves first at every node, the leaf that a
+No path is followed (Lucchese et al., QuickScorer, 2015). A node determines which leaves a document cannot reach: the
+leaves of its smaller child if the document goes to the other one. With the smaller child's leaves first at every
+node, the leaf that a
 document ends in is the first one that no node excludes. Leaves come in planes of eight, one bit each, so that a plane of 32
 documents is one register; a node has an entry in every plane in which it excludes leaves, and mostly that is one. The work is
-the same for all documents, without branches. Only where few documents meet a large tree, each follows its path.
+the same for all documents, without branches. Few documents in a large tree each follow their path.
 
 Either way the values of the leaves are added tree by tree, in their order. */
 #include "toprank.h"
@@ -21,18 +22,18 @@ enum { WIDTH = 16 };
 #endif
 typedef i1 bytes __attribute__((vector_size(WIDTH)));
 
-/* How a column of ranks takes missing values: what LightGBM calls the missing type of a split, and its default side. In a
-column of categories the rank is 0 where the category is in the column's set, else 1: as LightGBM takes numbers for
-categories, or as XGBoost does, where NaN may count as one of the set. */
+/* Treatment of missing values in a column of ranks: the missing type of a LightGBM split, and its default side. In a
+   column of categories the rank is 0 if the category is in the column's set, else 1: with LightGBM's conversion of
+   numbers to categories, or XGBoost's, where NaN may belong to the set. */
 CODES(ColumnKind, NO_MISSING, ZERO_LEFT, ZERO_RIGHT, NAN_LEFT, NAN_RIGHT, CATEGORIES, CATEGORIES_FROM_0, CATEGORIES_OR_NAN)
 
-/* Rules, added up: values as near to 0 as LightGBM cares for are 0, as in its own reading of dense rows; sums are floats. */
+/* Rule flags: values that LightGBM considers zero are 0, as in its own reading of dense rows; sums are floats. */
 CODES(ForestRule, FLUSHED = 1, SINGLE = 2)
 
-/* A column: its feature, its kind, whether it is swapped (see `fill_column`), and where its thresholds, or the words of its
-set, begin and how many there are. An entry: 4 bytes with the number of its column, a rank, and the leaves that it excludes
-where the document's is above. A node: its column, its rank, and who follows otherwise and where the document's is above: a
-node, or the place of a leaf as −1, −2 … A tree: its first plane and its first node. */
+/* A column: its feature, its kind, whether it is inverted (see `fill_column`), and the start and number of its
+   thresholds, or of the words of its set. An entry: 4 bytes with its column, a rank, and the leaves that it excludes
+   if the document's rank is above. A node: its column, its rank, and its successors if the document's rank is not
+   above, or above: a node, or the index of a leaf as −1, −2 … A tree: its first plane and its first node. */
 enum { FEATURE_OF, KIND, SWAPPED, FROM, COUNT, COLUMN_PARTS };
 enum { ENTRY_RANK = 4, ENTRY_LEAVES, ENTRY_PARTS = 6 };
 enum { NODE_COLUMN, NODE_RANK, NEXT, NODE_PARTS = 4 };
@@ -45,12 +46,13 @@ typedef struct {
     const i8 *planes; /* the first entry of each */
     const u1 (*entries)[ENTRY_PARTS];
     const i4 (*nodes)[NODE_PARTS];
-    const f8 *values; /* of the leaves: eight for each plane */
+    const f8 *values; /* of the leaves: eight per plane */
 } forest;
 
-/* Where the leaves of each node begin if the smaller child's come first (the left one's of two equals), and how many leaves
-that child has; `swapped`: it is the right one. `next`: this child and the other. `places`: where each leaf then is. Children
-are numbered within their tree, and have larger numbers than their parent. */
+/* Compute the first leaf of each node if the smaller child's leaves come first (the left one's in case of a tie),
+   and the number of leaves of that child; `swapped`: it is the right one. `next`: this child and the other.
+   `places`: the resulting position of each leaf. Children are numbered within their tree, and have larger numbers
+   than their parent. */
 KERNEL(i8, forest_layout)(i8 t, i8 m, i8 l, const i8 first_node[t + 1], const i8 first_leaf[t + 1], const i4 left[m],
                           const i4 right[m], i4 starts[m], i4 counts[m], u1 swapped[m], i4 next[m][2], i4 places[l]) {
     i4 *sizes = scratch(m + 1, sizeof *sizes);
@@ -78,8 +80,8 @@ KERNEL(i8, forest_layout)(i8 t, i8 m, i8 l, const i8 first_node[t + 1], const i8
     return 0;
 }
 
-/* Rows of a sparse matrix with the used features alone: `slots` says where a feature goes, or −1. Of a value that is there
-twice the last one counts, as LightGBM takes it. */
+/* Rows of a sparse matrix with only the used features: `slots` contains the target of a feature, or −1. For
+   duplicate entries the last one counts, as in LightGBM. */
 KERNEL(void, rows_of_sparse)(i8 n, i8 z, i8 d, i8 f, const i8 offsets[n + 1], const i8 indices[z], const f8 data[z],
                              const i4 slots[d], f8 rows[n][f]) {
     for (i8 i = 0; i < n; i++) {
@@ -91,10 +93,10 @@ KERNEL(void, rows_of_sparse)(i8 n, i8 z, i8 d, i8 f, const i8 offsets[n + 1], co
 
 /* ---- ranks ---- */
 
-/* LightGBM's idea of 0; its kZeroThreshold is a float. */
+/* LightGBM's zero threshold; its kZeroThreshold is a float. */
 INLINE bool near_zero(f8 x) { return x >= -(f8)1e-35f && x <= (f8)1e-35f; }
 
-/* How many of the sorted cuts are below each value. A search by halves, in the same steps for all. */
+/* Count the sorted cuts below each value, by a binary search with the same steps for all. */
 INLINE void rank_values(i8 n, i8 count, const f8 *cuts, const f8 *values, u4 *ranks) {
     memset(ranks, 0, (size_t)n * sizeof *ranks);
     for (; count > 1; count -= count / 2) {
@@ -104,8 +106,8 @@ INLINE void rank_values(i8 n, i8 count, const f8 *cuts, const f8 *values, u4 *ra
     for (i8 i = 0; i < n; i++) ranks[i] += cuts[ranks[i]] < values[i];
 }
 
-/* (int)x as LightGBM takes it: NaN, −1 and less, and what is too large for 32 bits, are in no set. For XGBoost nothing below 0
-and nothing from 2^24 on is in one. */
+/* (int)x as in LightGBM: NaN, −1 and less, and values too large for 32 bits, are in no set. In XGBoost, no value
+   below 0 or from 2^24 on is in a set. */
 INLINE bool in_set(i8 kind, f8 x, i8 words, const u4 *set) {
     if (x != x) return kind == CATEGORIES_OR_NAN;
     if (kind == CATEGORIES ? !(x > -1.0 && x < 2147483648.0) : !(x >= 0.0 && x < 16777216.0)) return false;
@@ -113,8 +115,9 @@ INLINE bool in_set(i8 kind, f8 x, i8 words, const u4 *set) {
     return category / 32 < words && (set[category / 32] >> (category % 32) & 1);
 }
 
-/* One column from the ranks of the values, where NaN ranks as 0 does. A byte is the rank less 128, or in a swapped column its
-complement, which falls where the rank rises: there the smaller child is the right one, excluded by a low rank. */
+/* Fill one column from the ranks of the values; NaN has the rank of 0. A byte is the rank minus 128, or in an
+   inverted column its complement, which decreases with the rank: there the smaller child is the right one, excluded
+   by a low rank. */
 INLINE void fill_column(i8 n, const i8 *column, const f8 *values, const u4 *ranks, i1 *out) {
     const i8 kind = column[KIND];
     const u4 turned = column[SWAPPED] ? 0x7f : 0x80, side = kind == ZERO_LEFT || kind == NAN_LEFT ? 0 : (u4)column[COUNT];
@@ -128,8 +131,8 @@ INLINE void fill_column(i8 n, const i8 *column, const f8 *values, const u4 *rank
     for (i8 i = 0; i < n; i++) out[i] = (i1)(u1)(sides[i] ^ turned);
 }
 
-/* All columns of n documents, `lanes` bytes apart. Columns of one feature follow one another, and those that share
-their thresholds too: the values are read once, and ranked once. */
+/* Fill all columns of n documents, `lanes` bytes apart. Columns of one feature are adjacent, as are those with the
+   same thresholds, so the values are read and ranked once. */
 INLINE void fill_columns(const forest *f, i8 c, i8 n, i8 d, i8 lanes, const void *X, bool doubles, bool flushed,
                          i1 *columns) {
     f8 values[BLOCK], numbers[BLOCK];
@@ -161,7 +164,8 @@ INLINE bytes load_bytes(const i1 *from) {
 }
 INLINE bytes all_bytes(u1 x) { return (bytes){} + (i1)x; }
 
-/* Add the tree's value for each document: the first leaf, in the first plane that has one, that no entry excludes. */
+/* Add the tree's value for each document: the first leaf, in the first plane that contains one, that no entry
+   excludes. */
 INLINE void add_by_planes(int registers, const forest *f, i8 tree, i8 rows, const i1 *columns, f8 *sums) {
     const i8 first = f->trees[tree][FIRST_PLANE];
     bytes leaves[BLOCK / WIDTH], where[BLOCK / WIDTH];
@@ -190,7 +194,7 @@ INLINE void add_by_planes(int registers, const forest *f, i8 tree, i8 rows, cons
     for (i8 i = 0; i < rows; i++) sums[i] += values[8 * plane[i] + __builtin_ctz(leaf[i])];
 }
 
-/* The same by the path of each document. */
+/* The same by following the path of each document. */
 INLINE void add_by_paths(i8 lanes, const forest *f, i8 tree, i8 rows, const i1 *columns, f8 *sums) {
     const i4(*nodes)[NODE_PARTS] = f->nodes + f->trees[tree][FIRST_NODE];
     const f8 *values = f->values + 8 * f->trees[tree][FIRST_PLANE];
@@ -205,8 +209,8 @@ INLINE void add_by_paths(i8 lanes, const forest *f, i8 tree, i8 rows, const i1 *
     }
 }
 
-/* As measured, in cycles: a path of a tree with 2^h leaves takes 3 h², since larger trees lie in slower memory, and an entry 3
-and one for each register. */
+/* Measured cost in cycles: a path of a tree with 2^h leaves takes 3 h², since larger trees are in slower memory; an
+   entry takes 3, plus 1 for each register. */
 INLINE bool paths_are_shorter(int registers, const forest *f, i8 tree, i8 rows) {
     const i8 first = f->trees[tree][FIRST_PLANE], end = f->trees[tree + 1][FIRST_PLANE];
     i8 height = 3;
@@ -214,7 +218,7 @@ INLINE bool paths_are_shorter(int registers, const forest *f, i8 tree, i8 rows) 
     return end - first > MOST_PLANES || rows * 3 * height * height < (3 + registers) * (f->planes[end] - f->planes[first]);
 }
 
-/* The sums of all trees for documents whose columns fill so many registers; tree i belongs to the output i modulo k. */
+/* Sum all trees for documents whose columns fill this number of registers; tree i belongs to output i modulo k. */
 INLINE void add_trees(int registers, const forest *f, i8 t, i8 k, i8 rows, u1 rules, const i1 *columns, f8 *sums) {
     memset(sums, 0, (size_t)(k * BLOCK) * sizeof *sums);
     for (i8 tree = 0, output = 0; tree < t; tree++, output = output + 1 == k ? 0 : output + 1) {
@@ -232,7 +236,7 @@ static i8 score_rows(const forest *f, i8 n, i8 d, i8 k, i8 c, i8 t, const void *
     i1 *columns = scratch(c * BLOCK, 1);
     f8 *sums = scratch(k * BLOCK, sizeof *sums);
     const bool room = columns && sums;
-    if (room) memset(columns, 0, (size_t)(c * BLOCK)); /* lanes without a document are compared too */
+    if (room) memset(columns, 0, (size_t)(c * BLOCK)); /* lanes without a document are compared as well */
     for (i8 first = 0; first < n && room; first += BLOCK) {
         const i8 rows = least(BLOCK, n - first);
         int registers = 1;
@@ -265,29 +269,30 @@ FOREST_SCORES(f8)
 /* ---- contributions ---- */
 
 /* Shapley values of the game whose players are the features: a coalition has document a's values, the others b's, and earns
-the trees' score. A path to a leaf needs u features to be a's and v to be b's; the leaf then gives each of the former
-value·(u − 1)!v!/(u + v)! and takes value·u!(v − 1)!/(u + v)! from each of the latter. So one walk through the nodes that some
-coalition reaches is enough, and a feature by which no node tells the documents apart gets nothing, not even rounding. */
+the trees' score. A path to a leaf requires u features from a and v from b; the leaf then adds value·(u − 1)!v!/(u +
+v)! to each of the former and subtracts value·u!(v − 1)!/(u + v)! from each of the latter. So one walk through the
+nodes that some
+coalition reaches is enough, and a feature by which no node distinguishes the documents gets exactly 0. */
 typedef struct {
     i4 node;
-    i4 fork;             /* the nearest visit above at which the documents part; −1: none */
-    u1 taken;            /* whose way was taken there: 0 for a's, 1 for b's */
-    u1 forks;            /* whether they part here, by a feature that is not decided yet */
+    i4 fork;             /* the nearest ancestor visit at which the documents part; −1: none */
+    u1 taken;            /* the direction taken there: 0 for a's, 1 for b's */
+    u1 forks;            /* whether they part here, by a feature that is not yet decided */
     f8 u, v, share;      /* u!v!/(u + v)! */
-    f8 gain[2], loss[2]; /* of the leaves below a's way and b's: what a feature decided for a gets, and loses for b */
+    f8 gain[2], loss[2]; /* gain and loss of a feature in a's and b's direction */
 } visit;
 
-/* Whose way was taken above by this feature; −1 where it is not decided. */
+/* Return the direction taken above for this feature; −1 if undecided. */
 INLINE int decided(const forest *f, const i4 (*nodes)[NODE_PARTS], const visit *visits, const visit *here, i8 feature) {
     for (i4 at = here->fork, side = here->taken; at >= 0; side = visits[at].taken, at = visits[at].fork)
         if (f->columns[nodes[visits[at].node][NODE_COLUMN]][FEATURE_OF] == feature) return side;
     return -1;
 }
 
-/* The same for all nodes of a tree that some coalition reaches and at which the documents part: `known`. One walk downwards,
-which remembers what is decided by feature in `sides` (0 before and after; else the side, from 1), where the search above would
-take as many steps as the tree has levels at each of them. `stack` has room for two numbers a node. */
-enum { SEARCHED = 256 }; /* nodes of a tree up to which the search is quick enough */
+/* The same for all nodes of a tree that some coalition reaches and at which the documents part: `known`. One
+   traversal stores the decisions by feature in `sides` (0 before and after; else the side, from 1), whereas the
+   search above would take as many steps per node as the tree has levels. `stack` has room for two numbers per node. */
+enum { SEARCHED = 256 }; /* maximum number of nodes of a tree for which the search is fast enough */
 static void decide_all(const forest *f, const i4 (*nodes)[NODE_PARTS], const i1 *a, const i1 *b, i8 *stack, u1 *sides, i1 *known) {
     i8 depth = 0;
     stack[depth++] = 0;
@@ -297,7 +302,7 @@ static void decide_all(const forest *f, const i4 (*nodes)[NODE_PARTS], const i1 
         const int ways[2] = {a[node[NODE_COLUMN]] > node[NODE_RANK], b[node[NODE_COLUMN]] > node[NODE_RANK]};
         u1 *side = sides + f->columns[node[NODE_COLUMN]][FEATURE_OF];
         int taken = 0;
-        if (ways[0] != ways[1] && (phase > 0 || *side == 0)) { /* a's way, then b's, then back to what was before */
+        if (ways[0] != ways[1] && (phase > 0 || *side == 0)) { /* a's direction, then b's, then restore the state */
             known[number] = -1;
             *side = phase == 2 ? 0 : (u1)(phase + 1);
             if (phase == 2) continue;
@@ -311,13 +316,13 @@ static void decide_all(const forest *f, const i4 (*nodes)[NODE_PARTS], const i1 
     }
 }
 
-/* Add a tree's contributions for documents whose ranks are a and b; `visits` has room for all nodes of the tree, and `table`
-is what `decide_all` found, or null. */
+/* Add a tree's contributions for documents whose ranks are a and b; `visits` has room for all nodes of the tree, and
+   `table` is the result of `decide_all`, or null. */
 static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b, const i1 *table, visit *visits, f8 *added) {
     const i8 first = f->trees[tree][FIRST_NODE];
     const i4(*nodes)[NODE_PARTS] = f->nodes + first;
     const f8 *values = f->values + 8 * f->trees[tree][FIRST_PLANE];
-    if (f->trees[tree + 1][FIRST_NODE] == first) return; /* a leaf alone tells nobody apart */
+    if (f->trees[tree + 1][FIRST_NODE] == first) return; /* a single leaf makes no difference */
     i8 count = 1;
     visits[0] = (visit){.fork = -1, .share = 1.0};
     for (i8 i = 0; i < count; i++) {
@@ -357,8 +362,8 @@ static void add_contributions(const forest *f, i8 tree, const i1 *a, const i1 *b
     }
 }
 
-/* For each pair of rows (a, b) the contributions to the score of a less that of b: added to those of a, subtracted from those
-of b. Trees of one output. */
+/* For each pair of rows (a, b), compute the contributions to the score difference of a and b: added for a,
+   subtracted for b. Trees of one output. */
 KERNEL(i8, forest_contributions)(i8 n, i8 d, i8 c, i8 m, i8 w, i8 t, i8 p, i8 e, i8 s, i8 q, const f8 X[n][d], u1 flushed,
                                  const i8 columns[c][5], const f8 cuts[m], const u4 sets[w], const i8 trees[t + 1][2],
                                  const i8 planes[p + 1], const u1 entries[e][6], const i4 nodes[s][4], const f8 values[8 * p],

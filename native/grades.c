@@ -1,8 +1,7 @@
-/* Labels as codes.
-One set of instructions is enough. */
+/* Labels as codes. One instruction set is sufficient. */
 #include "toprank.h"
 
-/* Fill `codes` where all labels are whole numbers from 0 to 63: the largest label, or -1 where they are not. */
+/* Fill `codes` if all labels are integers from 0 to 63; return the largest label, or -1 for other labels. */
 KERNEL(i8, small_grades)(i8 n, const f8 labels[restrict n], u1 codes[restrict n]) {
     i4 largest = 0, odd = 0;
     for (i8 i = 0; i < n; i++) {

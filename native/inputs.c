@@ -1,11 +1,11 @@
-/* What a network is fed: features mapped by f (the identity, or sign(x)·log(1 + |x|)), standardized, missing values filled.
-
-A column's sums run down its rows, so they do not depend on the width of registers; columns are done side by side. */
+/* Network inputs: features transformed by f (the identity, or sign(x)·log(1 + |x|)), standardized, with missing
+   values filled. A column is summed over its rows in order, so results do not depend on the width of registers;
+   columns are processed side by side. */
 #include "vectors.h"
 
 INLINE f8 signed_log(f8 x) { return copysign(log1p1(fabs(x)), x); }
 
-/* Each loop is written for both f, with what is not wanted chosen away at the end: only so is it turned into vectors. */
+/* Each loop computes both versions of f and selects one at the end: otherwise it is not vectorized. */
 #define EITHER(logarithm, LOOP) \
     if (logarithm)              \
         LOOP(signed_log)        \
@@ -13,7 +13,7 @@ INLINE f8 signed_log(f8 x) { return copysign(log1p1(fabs(x)), x); }
         LOOP(itself)
 INLINE f8 itself(f8 x) { return x; }
 
-/* For each column: Σ f(x) and how many there are, without missing values; and how many are infinite. */
+/* For each column: Σ f(x) and the count, without missing values; and the number of infinite values. */
 #define SUM_ROW(F)                                                          \
     for (i8 j = 0; j < d; j++) {                                            \
         f8 x = row[j], y = F(x);                                            \
@@ -47,7 +47,7 @@ INLINE f8 itself(f8 x) { return x; }
         }                                                                                                           \
     }
 
-/* out = (f(x) − center)/spread, and `missing` for a missing value. */
+/* out = (f(x) − center)/spread, with `missing` for missing values. */
 #define FILL_ROW(F)                                                         \
     for (i8 j = 0; j < d; j++) {                                            \
         f8 x = row[j], y = (F(x) - center[j]) / spread[j];                  \

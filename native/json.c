@@ -1,10 +1,9 @@
-/* Rows of numbers in JSON text: what most requests to a service consist of.
-
-`json_rows` reads arrays of numbers, truth values and nulls. Whatever else there may be (words, objects, numbers that no f8
-can hold, mistakes) is left to a reader that can say what is wrong with it. One set of instructions is enough. */
+/* Rows of numbers in JSON text, which make up most requests to a service. `json_rows` reads arrays of numbers,
+   booleans and nulls. Anything else (strings, objects, numbers too large for f8, errors) is left to a parser that
+   can report the problem. One instruction set is sufficient. */
 #include "decimals.h"
 
-/* 10^19 / 10^n: a mantissa below it has room for n more digits. */
+/* 10^19 / 10^n: a mantissa below it can take n more digits. */
 static const u8 ROOM_FOR[9] = {10000000000000000000u, 1000000000000000000u, 100000000000000000u, 10000000000000000u,
                                1000000000000000u,     100000000000000u,     10000000000000u,     1000000000000u,
                                100000000000u};
@@ -16,7 +15,7 @@ INLINE const u1 *json_behind_blanks(const u1 *at) {
     return at;
 }
 
-/* How many digits there are from `at` on; they are added to the mantissa as long as it has room. */
+/* Return the number of digits from `at` on; they are appended to the mantissa while it has room. */
 INLINE i8 json_digits(const u1 *at, u8 *mantissa, bool *fits) {
     i8 count = 0, n;
     do {
@@ -29,8 +28,8 @@ INLINE i8 json_digits(const u1 *at, u8 *mantissa, bool *fits) {
     return count;
 }
 
-/* The usual number, such as 0.25: one digit, the point, at most seven digits and no exponent. The place behind it, or NULL
-where it is another. Both parts are exact, so that the quotient is rounded once. */
+/* Parse the usual number, such as 0.25: one digit, the point, at most seven digits and no exponent. Return the
+   position behind it, or NULL for other numbers. Both parts are exact, so the quotient is rounded once. */
 INLINE const u1 *json_usual_number(const u1 *text, f8 *value) {
     const u1 *at = text + (*text == '-');
     u8 whole = (u8)(*at - '0'), decimals;
@@ -43,8 +42,8 @@ INLINE const u1 *json_usual_number(const u1 *text, f8 *value) {
     return at;
 }
 
-/* The place behind the number at `text`, which is spelled as JSON spells numbers; NULL where it is not, or is too large.
-The text goes on for WINDOW bytes that are no digits, so that no loop here runs away. */
+/* Return the position behind the number at `text`, according to JSON's grammar; NULL if it is invalid or too large.
+   The text is followed by WINDOW bytes that are no digits, so no loop reads beyond it. */
 static const u1 *json_number(const u1 *text, f8 *value) {
     const u1 *start = text + (*text == '-'), *at = start;
     u8 mantissa = 0;
@@ -73,7 +72,7 @@ static const u1 *json_number(const u1 *text, f8 *value) {
     return read_any_number(text, 0, at - text, false, value, &after) == NUMBER ? at : NULL;
 }
 
-/* One array of d numbers, truth values or nulls: the place behind it, or NULL where it is anything else. */
+/* Read one array of d numbers, booleans or nulls; return the position behind it, or NULL for anything else. */
 static const u1 *json_row(const u1 *at, i8 d, f8 *row) {
     at = json_behind_blanks(at);
     if (*at++ != '[') return NULL;
@@ -99,8 +98,8 @@ static const u1 *json_row(const u1 *at, i8 d, f8 *row) {
     return json_behind_blanks(at);
 }
 
-/* Arrays of d numbers, truth values (1, 0) or nulls (NaN), each with a comma behind it; then WINDOW zero bytes, so that nothing
-is read beyond the text. -1, or the number of the first array that is anything else. */
+/* Read arrays of d numbers, booleans (1, 0) or nulls (NaN), each followed by a comma; WINDOW zero bytes at the end
+   prevent reads beyond the text. Return -1, or the index of the first invalid array. */
 KERNEL(i8, json_rows)(i8 t, i8 n, i8 d, const u1 text[t], f8 rows[n][d]) {
     if (t < WINDOW || d < 1) return 0;
     for (i8 k = t - WINDOW; k < t; k++)

@@ -1,6 +1,6 @@
 /* Pairs of a ranked query: losses, forces and curvature of lambda-weighted logistic pairs.
 
-Documents of a query stand in rank order; a is above b, z = σ·s, and x = exp(z_b − z_a) ≤ 1. A pair carries a weight α
+Documents of a query are in rank order; a is above b, z = σ·s, and x = exp(z_b − z_a) ≤ 1. A pair carries a weight α
 for "a should win" and a weight β for "b should win":
 
     loss         α·log(1 + x) + β·(log(1 + x) + z_a − z_b)
@@ -16,13 +16,12 @@ The weights are gains times Δ_ab = top_a − slope_a·below_b (below) + mu·δ_
 In rank order a row (one a, all b below it) is contiguous whatever the grades, and is read 16 pairs at a time. With E =
 exp(z − max z) for each document, x = E_b·(1/E_a) costs no exponential. One-sided pairs of equal gains weigh nothing.
 Most of them are pairs of two documents of the lowest gain of the query: those rows read a copy of the other documents
-(the "rest"), in rank order too. The few equal pairs among the rest are computed: to step over them would cost more than
-they do.
+(the "rest"), in rank order too. The few equal pairs among the rest are computed: skipping them would cost more.
 
-|ΔZ| is how much a metric changes when two documents of a ranking change places.
+|ΔZ| is the change of a metric when two documents of a ranking are swapped.
 
-For the four metrics of LambdaRank the change has one form. Let a be the better of two ranks, b the worse, and G what
-the metric reads off a document (a gain, 0/1 relevance, a stopping probability). Then
+For the four metrics of LambdaRank the change has one form. Let a be the better of two ranks, b the worse, and G the
+metric's term of a document (a gain, 0/1 relevance, a stopping probability). Then
 
     |ΔZ_ab| = |G_a − G_b| · (top_a − slope_a · below_b)
 
@@ -45,20 +44,20 @@ ERR      with Q(r) = Π_{p<r}(1 − R_p) and T(r) = Σ_{p≤r} Q(p)·R_p·c(p), 
 Ties. Documents with the same score and the same grade can be exchanged, so each gets the mean over their ranks. DCG
 takes the expectation over all orders of the tied documents, whatever their grades: a mean again for documents of
 different groups, and within a group the mean of c(a) − c(b) over its pairs of ranks, called `tie`. For the other
-metrics tied documents of different grades stand worst first (the caller sorts them so).
+metrics tied documents of different grades are sorted worst first by the caller.
 
 Truncation. Only pairs whose better rank is at most `last` count: top and slope are 0 beyond it, before means are taken.
 */
 #include "sums.h"
 
-/* Where Δ comes from. The last three are LambdaLoss's: Δ = 1; Δ = 1 with gains times c, in
-expectation over ties; Δ = 0 (all weight is in the distances). */
+/* Source of Δ. The last three belong to LambdaLoss: Δ = 1; Δ = 1 with gains times c, in expectation over ties; Δ = 0
+   (only the distances have weight). */
 CODES(Delta, DCG, AP, RR, ERR, ONE, DISCOUNTED, NOTHING)
 
-#define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600): 1/E and every product then stay finite */
-#define FARTHEST 1e20 /* a difference of scores whose product with e^600 is finite, and once more */
+#define WIDEST 600.0 /* E = exp(z − max z) may fall to exp(−600), so 1/E and every product stay finite */
+#define FARTHEST 1e20 /* a score difference whose product with e^600 is finite, with a margin */
 #define STEP (2 * LANES)
-#define FLOATS 20 /* arrays of floats of a query's length, and of integers */
+#define FLOATS 20 /* number of float arrays of a query's length, and of integer arrays */
 #define WHOLES 3
 
 /* Documents in rank order that are the lower ones of pairs; arrays are padded with STEP zeros. */
@@ -69,7 +68,7 @@ typedef struct {
 
 typedef struct {
     i8 kind, last;
-    f8 sigma, mu, norm; /* norm: 1/σ where LightGBM's normalization is wanted, else 0 */
+    f8 sigma, mu, norm; /* norm: 1/σ for LightGBM's normalization, else 0 */
     bool two_sided, weighted;
     const f8 *rank_weights, *distance, *distance_sums;
 } Options;
@@ -77,14 +76,14 @@ typedef struct {
 /* One query in rank order. */
 typedef struct {
     i8 m;
-    bool wide, normed, fused; /* whether every row needs its own exponentials; norm is used; … by the loop over pairs */
+    bool wide, normed, fused; /* separate exponentials for every row; norm used; … in the loop */
     Partners all, rest;
     f8 *inverse, *read, *top, *slope, *tie, *delta;
     i8 *group_start, *group_end; /* the ranks (from 0) of the tied group */
-    i8 *rest_before;             /* how many of the rest have a smaller rank; m + 1 numbers */
+    i8 *rest_before;             /* number of the rest with a smaller rank; m + 1 entries */
 } Query;
 
-/* The row of a: who is below, and what a itself brings. */
+/* The row of a: the documents below, and a's own terms. */
 typedef struct {
     const Partners *partners;
     i8 from;
@@ -137,7 +136,7 @@ static void reciprocal_rank(Query *of, const f8 *c) {
         if (of->read[r] > 0.0) *(first == of->m ? &first : &second) = r;
     for (i8 r = 0; r < of->m; r++) {
         bool counts = r <= first;
-        /* Where nothing is relevant no pair has a weight, and where there is no second `r` is smaller. */
+        /* If no document is relevant no pair has a weight; if there is only one, `r` is smaller. */
         of->all.below[r] = c[of->read[r] > 0.0 ? first : least(r, second)];
         of->top[r] = counts ? c[r] : 0.0;
         of->slope[r] = counts ? 1.0 : 0.0;
@@ -156,7 +155,8 @@ static void expected_reciprocal_rank(Query *of, const f8 *c) {
     }
 }
 
-/* The documents start … end − 1 are tied: each gets their mean; `tie` = mean over a < b of top_a − slope_a·below_b. */
+/* The documents start … end − 1 are tied: assign their mean to each; `tie` = mean over a < b of top_a −
+   slope_a·below_b. */
 static void join_group(Query *of, i8 start, i8 end) {
     f8 *top = of->top, *slope = of->slope, *below = of->all.below;
     f8 size = (f8)(end - start), tops = 0.0, slopes = 0.0, belows = 0.0, pairs = 0.0;
@@ -176,7 +176,7 @@ static void join_group(Query *of, i8 start, i8 end) {
     }
 }
 
-/* Tied groups: equal scores, and equal gains unless groups go across grades. Most documents are groups of their own. */
+/* Tied groups: equal scores, and equal gains unless groups span grades. Most groups contain one document. */
 static void find_groups(Query *of, bool across_grades) {
     const f8 *z = of->all.z, *read = of->read;
     i8 *restrict group_start = of->group_start, *restrict group_end = of->group_end, m = of->m;
@@ -190,7 +190,7 @@ static void find_groups(Query *of, bool across_grades) {
     }
 }
 
-/* Everything about Δ but the gains: top, slope, below, tie and the groups. */
+/* Compute all parts of Δ except the gains: top, slope, below, tie and the groups. */
 static void swap_deltas(const Options *options, Query *of) {
     i8 kind = options->kind, m = of->m;
     if (kind == AP)
@@ -215,8 +215,7 @@ static void swap_deltas(const Options *options, Query *of) {
     }
 }
 
-/* No forces yet; and behind the last partner some that are far below, but at no distance that could divide by nothing.
-*/
+/* Clear the forces; pad behind the last partner with documents that are far below, at a finite distance. */
 static void pad(Partners *partners, f8 z) {
     i8 n = partners->count;
     for (i8 b = n; b < n + STEP; b++) {
@@ -227,7 +226,7 @@ static void pad(Partners *partners, f8 z) {
     memset(partners->bend, 0, (size_t)(n + STEP) * sizeof(f8));
 }
 
-/* The documents that have more than the lowest gain. */
+/* Collect the documents with more than the lowest gain. */
 static void gather_rest(Query *of, bool weighted) {
     const Partners all = of->all;
     Partners rest = of->rest;
@@ -248,7 +247,7 @@ static void gather_rest(Query *of, bool weighted) {
     pad(&of->rest, all.z[m - 1]);
 }
 
-/* Bring a query into rank order: `order` lists its rows, best first. */
+/* Sort a query by rank: `order` lists its rows, best first. */
 static void rank_query(const Options *options, Query *of, i8 m, const i8 *order, const f8 *scores, const f8 *gains,
                        const f8 *reads, const f8 *weights) {
     Partners *all = &of->all;
@@ -277,7 +276,7 @@ static void rank_query(const Options *options, Query *of, i8 m, const i8 *order,
     if (!options->two_sided && !(options->mu > 0.0)) gather_rest(of, options->weighted);
 }
 
-/* The end of the ranks that are the better one of some pair: a tied group at the border belongs to them. */
+/* Return the end of the ranks that are the better one of some pair; a tied group at the boundary is included. */
 static i8 reach(const Options *options, const Query *of) {
     return 0 < options->last && options->last < of->m ? of->group_end[options->last - 1] : of->m;
 }
@@ -306,13 +305,13 @@ static void add_distances(const Options *options, const Query *of, i8 rank) {
 
 static const f8 AFTER[2 * LANES] = {[LANES] = 1, 1, 1, 1, 1, 1, 1, 1};
 
-/* The row of rank a, with Δ of its pairs at delta[b]; before the first and beyond the last of them Δ is 0. */
+/* Compute the row of rank a, with Δ of its pairs at delta[b]; before the first and beyond the last of them Δ is 0. */
 static Row begin_row(const Options *options, Query *of, i8 a) {
     bool to_rest = of->rest.count >= 0 && (of->rest_before[a + 1] == of->rest_before[a]);
     const Partners *partners = to_rest ? &of->rest : &of->all;
     i8 from = to_rest ? of->rest_before[a] : a + 1, n = partners->count, group = of->group_end[a];
     f8 top = of->top[a], slope = of->slope[a], *restrict delta = of->delta, *restrict E = partners->E;
-    i8 aligned = from / LANES * LANES; /* a load over the borders of earlier stores would wait for them */
+    i8 aligned = from / LANES * LANES; /* a load across earlier stores would stall */
     const f8 *restrict below = partners->below, *after = AFTER + LANES - (from - aligned);
     for (i8 first = aligned; first < n; first += LANES)
         for (i8 b = first; b < first + LANES; b++) delta[b] = larger(0.0, top - slope * below[b]); /* < 0 is rounding */
@@ -320,7 +319,7 @@ static Row begin_row(const Options *options, Query *of, i8 a) {
     memset(delta + n, 0, STEP * sizeof(f8));
     for (i8 b = from, end = to_rest ? of->rest_before[group] : group; b < end; b++) delta[b] = of->tie[a];
     f8 z = of->all.z[a];
-    if (of->wide) /* scores lie too far apart for one exponential a document: E is x itself */
+    if (of->wide) /* if scores are too far apart for one exponential per document, E is x itself */
         for (i8 b = from; b < n; b++) E[b] = exp1(partners->z[b] - z);
     if (options->mu > 0.0) add_distances(options, of, a);
     if (of->normed && !of->fused)
@@ -331,7 +330,7 @@ static Row begin_row(const Options *options, Query *of, i8 a) {
 }
 
 /* log(1 + x) for 0 ≤ x ≤ 1: s·f(s²) with s = x/(2 + x) ≤ 1/3 and f(y) = 2·artanh(√y)/√y, as the polynomial that
-interpolates it in the 10 Chebyshev nodes of [0, 1/9]: right to rounding. */
+   interpolates it in the 10 Chebyshev nodes of [0, 1/9]: accurate to rounding. */
 INLINE f8 log1p_below_one(f8 x) {
     f8 s = x / (2.0 + x), y = s * s, w = y * y;
     f8 even = 0x1.0000000000006p1 + w * (0x1.9999999fdb469p-2 + w * (0x1.c71cc1fc882e3p-3
@@ -341,12 +340,12 @@ INLINE f8 log1p_below_one(f8 x) {
     return s * (even + y * odd);
 }
 
-/* Sums over the pairs of a row, and over those of a query; pair number i is in lane i mod 8. */
+/* Sums over the pairs of a row and of a query; pair number i is in lane i mod 8. */
 typedef struct {
     f8 force[LANES], bend[LANES], moved[LANES], loss[LANES];
 } Sums;
 
-/* A pair: x, 1/(1 + x) and Δ in; what it moves, and how it bends. */
+/* One pair: x, 1/(1 + x) and Δ in; gradient and curvature out. */
 INLINE void one_pair(f8 own_gain, f8 gain, f8 own_z, f8 z, f8 x, f8 win, f8 delta, bool two_sided, bool with_losses,
                      f8 *restrict push, f8 *restrict bent, f8 *restrict loss) {
     f8 weight = (own_gain - gain) * delta, both = fabs(weight), beta = 0.5 * (both - weight), up = both;
@@ -360,8 +359,8 @@ INLINE void one_pair(f8 own_gain, f8 gain, f8 own_z, f8 z, f8 x, f8 win, f8 delt
     *loss = with_losses ? both * log1p_below_one(x) + beta * (own_z - z) : 0.0;
 }
 
-/* All pairs of a row, 16 at a time; what they move and lose is added to the sums of the query. Divisions are taken
-together: 1/u and 1/v are v·(1/uv) and u·(1/uv). */
+/* All pairs of a row, 16 at a time; gradients and losses are added to the sums of the query. Divisions are combined:
+   1/u and 1/v are v·(1/uv) and u·(1/uv). */
 INLINE void sum_row(const Row *row, const f8 *restrict deltas, const f8 *restrict E, const f8 *restrict z,
                     const f8 *restrict gains, f8 *restrict force, f8 *restrict bend, bool normed, f8 norm,
                     bool two_sided, bool with_losses, Sums *restrict into) {
@@ -401,7 +400,7 @@ INLINE void sum_row(const Row *row, const f8 *restrict deltas, const f8 *restric
         }
 }
 
-/* The loop once for each combination of what it is asked. */
+/* Instantiate the loop once for each combination of options. */
 static void row_sums(const Options *options, const Query *of, const Row *row, bool with_losses, Sums *into) {
     const Partners at = *row->partners;
 #define SUM_ROW(normed, two_sided, with_losses) \
@@ -420,7 +419,7 @@ static void row_sums(const Options *options, const Query *of, const Row *row, bo
         SUM_ROW(false, false, false);
 }
 
-/* Forces and bends of a ranked query; its loss. LightGBM's normalization multiplies `scale`. */
+/* Compute gradient, curvature and loss of a ranked query. LightGBM's normalization multiplies `scale`. */
 static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *scale) {
     Sums sums = {0};
     f8 *force = of->all.force, *bend = of->all.bend;
@@ -445,7 +444,7 @@ static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *sca
     return loss * factor;
 }
 
-/* A ranked query's part of H·V; curvatures of pairs take the place of Δ. */
+/* Add a ranked query's part of H·V; curvatures of pairs replace Δ. */
 static void multiply_query(const Options *options, Query *of, const i8 *rows, f8 scale, i8 c, const f8 *V, f8 *out) {
     const f8 *gain = of->all.gain, *E = of->all.E;
     of->fused = false;
@@ -473,11 +472,11 @@ static void multiply_query(const Options *options, Query *of, const i8 *rows, f8
     }
 }
 
-/* Per query the loss; per row d/ds and the diagonal of d²/ds², both times `scale` of the query (which holds one factor
-σ). LightGBM's normalization multiplies `scale` by the factor of the query. `order` lists rows, best first, query by
-query; gains and what the metric reads are in the order of the rows. Weights may be empty: all are 1. rank_weights holds
-c(1), c(2) … for as many ranks as the longest query has; distance[d] = 1/log2(1 + d), 0 at index 0, and its running sums
-are read where mu > 0. */
+/* Compute the loss of each query, and d/ds and the diagonal of d²/ds² of each row, both times `scale` of the query
+   (which contains one factor σ). LightGBM's normalization multiplies `scale` by the factor of the query. `order`
+   lists rows, best first, query by query; gains and the metric's terms are in the order of the rows. Weights may be
+   empty: all are 1. rank_weights contains c(1), c(2) … for all ranks of the longest query; distance[d] = 1/log2(1 +
+   d), 0 at index 0, and its running sums are read if mu > 0. */
 KERNEL(i8, lambda_sums)(i8 n, i8 q, i8 w, i8 r, i8 d, const f8 scores[n], const i8 order[n], const i8 starts[q + 1],
                         const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 rank_weights[r],
                         const f8 distance[d], const f8 distance_sums[d], i8 kind, i8 last, f8 sigma, f8 mu, f8 norm,
@@ -499,7 +498,7 @@ KERNEL(i8, lambda_sums)(i8 n, i8 q, i8 w, i8 r, i8 d, const f8 scores[n], const 
     return leave(room, 0);
 }
 
-/* H·V, H = d²/dz² times `scale` of the query: a pair of curvature c moves c·(V_a − V_b) to a. */
+/* H·V, H = d²/dz² times `scale` of the query: a pair of curvature c adds c·(V_a − V_b) to a. */
 KERNEL(i8, lambda_product)(i8 n, i8 q, i8 w, i8 r, i8 d, i8 c, const f8 scores[n], const i8 order[n],
                            const i8 starts[q + 1], const f8 gains[n], const f8 reads[n], const f8 weights[w],
                            const f8 rank_weights[r], const f8 distance[d], const f8 distance_sums[d], i8 kind, i8 last,

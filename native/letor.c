@@ -1,13 +1,11 @@
-/* The loops over LETOR text: where the pieces of a line lie, the pass that measures, and the pass that reads.
-
-Both passes work on a chunk of whole lines. The first measures, so that the second finds arrays of the right size: it
-looks at the first and the last feature id of a row only, which is enough where ids ascend; the second pass sees every
-id. */
+/* Loops over LETOR text: tokenization of a line, the survey pass, and the reading pass. Both passes work on a chunk
+   of whole lines. The survey measures, so that the second pass can allocate arrays of the right size: it reads only
+   the first and the last feature id of a row, which suffices if ids ascend; the second pass reads every id. */
 #include "eight_decimals.h"
 
 #define LARGEST_ID INT64_C(2147483647)
 
-/* Space, tab or carriage return: what may stand between tokens and at the end of a line. */
+/* Space, tab or carriage return: allowed between tokens and at the end of a line. */
 INLINE bool is_blank(u1 byte) { return byte == ' ' || byte == '\t' || byte == '\r'; }
 
 INLINE i8 skip_blanks(const u1 *text, i8 at, i8 end) {
@@ -19,26 +17,26 @@ INLINE i8 word_end(const u1 *text, i8 at, i8 end) {
     return at;
 }
 
-/* The next blank, newline or # from `at` on, or `end`. */
+/* Return the next blank, newline or # from `at` on, or `end`. */
 INLINE i8 token_end(const u1 *text, i8 at, i8 end) {
     while (at < end && !is_blank(text[at]) && text[at] != '\n' && text[at] != '#') at++;
     return at;
 }
 
-/* The next such byte from `at` on, or `end`. */
+/* Return the next such byte from `at` on, or `end`. */
 INLINE i8 find(u1 byte, const u1 *text, i8 at, i8 end) {
     const u1 *found = at < end ? memchr(text + at, byte, (size_t)(end - at)) : NULL;
     return found ? found - text : end;
 }
 
-/* The first carriage return with something else than a line's end behind it, or -1. */
+/* Return the first carriage return that is not followed by a line end, or -1. */
 KERNEL(i8, lone_return)(i8 n, const u1 text[n]) {
     for (i8 at = find('\r', text, 0, n); at + 1 < n; at = find('\r', text, at + 1, n))
         if (text[at + 1] != '\n' && text[at + 1] != '\r') return at;
     return -1;
 }
 
-/* Where the id behind `qid:` starts (-1: there is none) and ends, given the place after the label. */
+/* Find start (-1: none) and end of the id behind `qid:`, given the position after the label. */
 INLINE i8 query_token(const u1 *text, i8 at, i8 end, i8 *stop) {
     at = skip_blanks(text, at, end);
     *stop = at;
@@ -47,8 +45,8 @@ INLINE i8 query_token(const u1 *text, i8 at, i8 end, i8 *stop) {
     return at + 4;
 }
 
-/* The integer that a token spells; false where it does not spell one the usual way (no +, no leading zeros, no -0).
-Integers of more than 18 digits count as words: they may not fit in 64 bits. */
+/* Parse the integer of a token; return false for unusual spellings (+, leading zeros, -0). Integers of more than 18
+   digits count as words, since they may not fit in 64 bits. */
 static bool usual_integer(const u1 *text, i8 start, i8 stop, i8 *value) {
     bool negative = start < stop && text[start] == '-';
     i8 first = start + negative, n_digits = stop - first, number = 0;
@@ -62,8 +60,8 @@ static bool usual_integer(const u1 *text, i8 start, i8 stop, i8 *value) {
     return true;
 }
 
-/* Where the document id in the comment [at, end) (behind its #) starts and ends; start = end where none is. It is the
-word behind `docid =` (with or without blanks around the sign), or else the only word of the comment. */
+/* Find start and end of the document id in the comment [at, end) (behind its #); start = end if there is none. It is
+   the word behind `docid =` (with or without blanks around the sign), or else the only word of the comment. */
 static i8 document_id(const u1 *text, i8 at, i8 end, i8 *stop) {
     i8 words = 0, only = at, only_stop = at;
     for (;;) {
@@ -86,12 +84,12 @@ static i8 document_id(const u1 *text, i8 at, i8 end, i8 *stop) {
     return words == 1 ? only : end;
 }
 
-/* Columns of the run table, one row a run: the bytes of the query token (start -1: no token, stop: where it should be),
-the token as a number, and how many rows and features the run has. */
+/* Columns of the run table, one row per run: the bytes of the query token (start -1: no token, stop: its expected
+   position), the token as a number, and the number of rows and features of the run. */
 CODES(LetorRun, START, STOP, TOKEN_NUMBER, ROWS, ENTRIES, RUN_COLUMNS)
 
-/* The state of the survey: where to go on, the range of feature ids, the sizes so far (WORDS: runs whose token is no
-number), and what the document ids need. */
+/* State of the survey: the current position, the range of feature ids, the sizes so far (WORDS: runs whose token is
+   not a number), and the size of the document ids. */
 CODES(LetorSurvey, AT, LEAST_ID, MOST_ID, N_ROWS, N_RUNS, N_WORDS, N_IDENTIFIED, ID_LENGTH, ID_FOREIGN, ID_ZERO, SURVEY_STATE)
 
 static void survey_id(const u1 *text, i8 at, i8 end, i8 *state) {
@@ -103,7 +101,7 @@ static void survey_id(const u1 *text, i8 at, i8 end, i8 *state) {
     }
 }
 
-/* Counted in bytes, 192 at a time: the compiler then adds as many at once as a register holds. */
+/* Counted in bytes, 192 at a time, so that the compiler fills whole registers. */
 static i8 count_colons(const u1 *text, i8 at, i8 end) {
     i8 colons = 0;
     for (; at + 192 <= end; at += 192) {
@@ -115,7 +113,7 @@ static i8 count_colons(const u1 *text, i8 at, i8 end) {
     return colons;
 }
 
-/* The number of features (colons) in [at, end); the first and the last id widen the range of ids. */
+/* Count the features (colons) in [at, end); the first and the last id extend the range of ids. */
 static i8 survey_features(const u1 *text, i8 at, i8 end, i8 *state) {
     i8 colons = count_colons(text, at, end);
     if (colons == 0) return 0;
@@ -146,7 +144,7 @@ INLINE bool continues(const u1 *text, i8 start, i8 stop, const i8 *run, i8 end) 
 /* Count rows, runs, features and document ids from state[AT] to the end, or until the run table is full. */
 KERNEL(void, letor_survey)(i8 n, i8 r, const u1 text[n], i8 runs[r][5], i8 state[10]) {
     i8 at = state[AT];
-    if (at < 0 || state[N_RUNS] < 0 || state[N_RUNS] > r) return; /* not what an earlier call has left */
+    if (at < 0 || state[N_RUNS] < 0 || state[N_RUNS] > r) return; /* not the result of an earlier call */
     while (at < n) {
         i8 line = at, stop;
         at = skip_blanks(text, at, n);
@@ -177,17 +175,17 @@ KERNEL(void, letor_survey)(i8 n, i8 r, const u1 text[n], i8 runs[r][5], i8 state
     state[AT] = n;
 }
 
-/* Faults: what was expected at FAULT_AT. CHANGED: the text is not the one that was surveyed: it has other rows or
-entries. */
+/* Faults: the expected token at FAULT_AT. CHANGED: the text differs from the surveyed one: it has other rows or
+   entries. */
 CODES(LetorFault, FINE, LABEL, LABEL_FINITE, LABEL_SIZE, QUERY, FEATURE, ID_SIZE, ID_BELOW, ID_BEYOND, REPEATED,
       VALUE_WANTED, VALUE_SIZE, CHANGED)
 
 #define KNOWN_IDS 512
-#define MOST_STARTS (KNOWN_IDS + 64 + 16) /* of tokens of a line: those of one look more than are wanted, and its store */
+#define MOST_STARTS (KNOWN_IDS + 64 + 16) /* maximum tokens: one more look than requested */
 
-/* What a pass over a chunk knows, and what it found: the range of ids outside the result, whether ids of a sparse row
-are out of order, and where the fault is. `known` are the beginnings " 57:" of the features, to be recognized instead of
-read. */
+/* Parameters and results of a pass over a chunk: the range of ids outside the result, whether ids of a sparse row
+   are out of order, and the position of the fault. `known` contains the prefixes " 57:" of the features, which are
+   matched instead of parsed. */
 typedef struct {
     const u1 *text;
     i8 end, first_id, width;
@@ -217,7 +215,8 @@ INLINE i8 fault(pass *p, i8 what, i8 at) {
     return -what;
 }
 
-/* A feature id, held above every legal one where it is larger, and the place of the colon behind it (-1: none). */
+/* Parse a feature id, clamped above the legal range if it is larger, and return the position of the colon behind it
+   (-1: none). */
 INLINE i8 read_id(const u1 *text, i8 at, i8 end, i8 *colon) {
     if (at + 8 <= end) {
         u8 number;
@@ -233,7 +232,7 @@ INLINE i8 read_id(const u1 *text, i8 at, i8 end, i8 *colon) {
     return value;
 }
 
-/* Store the label (NULL: NaN, not judged) and step over the query token: the place after them, or a fault. */
+/* Store the label (NULL: NaN, unjudged) and skip the query token; return the position after them, or a fault. */
 static i8 read_label_and_query(pass *p, i8 at, f8 *label) {
     i8 after, stop;
     int found = read_number(p->text, at, p->end, false, label, &after);

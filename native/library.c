@@ -1,4 +1,4 @@
-/* What the library says about itself, and which instructions this machine has. Compiled once, for the baseline. */
+/* Metadata of the library, and detection of the machine's instruction sets. Compiled once, for the baseline. */
 #include "toprank.h"
 
 #ifndef TOPRANK_IDENTITY
@@ -13,14 +13,14 @@ TOPRANK_PUBLIC const char *toprank_variants(void) { return TOPRANK_VARIANTS; }
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* 0 baseline, 1 AVX2, 2 AVX-512: what the processor has and the system saves. */
+/* 0 baseline, 1 AVX2, 2 AVX-512: supported by both the processor and the operating system. */
 TOPRANK_PUBLIC i8 toprank_machine(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     const unsigned fma = 1u << 12, popcnt = 1u << 23, osxsave = 1u << 27, avx = 1u << 28;
     const unsigned needed = fma | popcnt | osxsave | avx;
     if ((c & needed) != needed) return 0;
-    /* A processor without LZCNT takes it for BSR, and counts the wrong end without a complaint. */
+    /* A processor without LZCNT executes it as BSR, and silently counts from the wrong end. */
     const unsigned lzcnt = 1u << 5;
     if (!__get_cpuid(0x80000001, &a, &b, &c, &d) || !(c & lzcnt)) return 0;
     unsigned saved, high;

@@ -2,17 +2,17 @@
 
 Documents are in the ideal order (best grade first), cut into groups of tied documents. A term of a group with l < d has
 the risk sum Z_l = below + c_l·tied, where `tied` sums e^s over the group, `below` over everything of lower grade, and
-c_l = 1 − l/d (Efron) or 1 (Breslow, or groups of one document). Nothing is ever subtracted.
+c_l = 1 − l/d (Efron) or 1 (Breslow, or groups of one document). There are no subtractions.
 
 All exponentials of a group are relative to the largest score in its risk set, so 1/d ≤ Z_l ≤ m. From a group to the
 next better one that reference can only rise; `ratio` ≤ 1 carries sums over lower documents upwards and sums over better
 groups' terms downwards, so nothing overflows in either direction.
 
 A block of queries comes as slices of arrays over all data: `order` holds rows of the data, `starts` places in the ideal
-order of the data, `groups` numbers of groups; the first of each says where the block begins. */
+order of the data, `groups` numbers of groups; their first entries give the start of the block. */
 #include "sums.h"
 
-#define FACTORS 16 /* risk sums multiplied before one logarithm is taken: each lies between 1/m and m */
+#define FACTORS 16 /* risk sums multiplied before one logarithm is taken: each is between 1/m and m */
 
 enum { RATIO, BELOW_1, TIED_1, BELOW_2, MIXED_2, TIED_2 }; /* rows of a curvature's sums: Σ_l w̄·c_l^a / Z_l^b */
 
@@ -28,9 +28,8 @@ INLINE i8 first_of(const Layout *at, i8 k) { return at->groups[k] - at->first_gr
 INLINE i8 start_of(const Layout *at, i8 g) { return at->starts[g] - at->base; }
 INLINE i8 row_of(const Layout *at, i8 i) { return at->order[i] - at->base; }
 
-/* From the lowest group of query k upwards; ratio[g] = exp(reference of the group after g − reference of g).
-
-The exponents are found first, so that e^x is taken of many at a time, whatever the size of the groups. */
+/* From the lowest group of query k upwards; ratio[g] = exp(reference of the group after g − reference of g). The
+   exponents are computed first, so that e^x is evaluated for many values at a time, for any group size. */
 static void suffix_sums(const Layout *at, i8 k, const f8 *scores, f8 *e, f8 *ratio, f8 *top, f8 *below, f8 *tied) {
     const i8 first = first_of(at, k), last = first_of(at, k + 1);
     f8 reference = -INFINITY, lower = 0.0;
@@ -43,7 +42,7 @@ static void suffix_sums(const Layout *at, i8 k, const f8 *scores, f8 *e, f8 *rat
         reference = top[g];
         for (i8 i = 0; i < d; i++) own[i] -= reference;
     }
-    const i8 begin = start_of(at, first), end = start_of(at, last); /* known here, so that the loop can be vectorized */
+    const i8 begin = start_of(at, first), end = start_of(at, last); /* local copies, for vectorization */
     for (i8 i = begin; i < end; i++) e[i] = exp1(e[i]);
     for (i8 g = first; g < last; g++) ratio[g] = exp1(ratio[g]);
     for (i8 g = last - 1; g >= first; g--) {
@@ -92,15 +91,15 @@ static Terms efron_terms(f8 below, f8 tied, i8 d) {
     return found;
 }
 
-/* `log_of_all` is log(below + tied), all there is to know where no part of a group is taken out. */
+/* `log_of_all` is log(below + tied), which is sufficient if no part of a group is subtracted. */
 INLINE Terms terms_of(f8 below, f8 tied, f8 log_of_all, i8 d, u1 efron) {
     if (efron && d > 1) return efron_terms(below, tied, d);
     const f8 inverse = (f8)d / (below + tied);
     return (Terms){(f8)d * log_of_all, inverse, inverse};
 }
 
-/* What `likelihood` does where nothing is tied, to the same bits: the documents of all queries that count lie side by side in
-`rooms`, so that e^x, logarithms and quotients are taken of many at a time, however short the queries are. */
+/* Like `likelihood` without ties, with identical bits: the relevant documents of all queries are contiguous in
+   `rooms`, so that e^x, logarithms and quotients are computed for many values at a time, even for short queries. */
 static void likelihood_of_orders(const Layout *at, i8 q, const f8 *scores, const f8 *weights, const f8 *mass,
                                  const f8 *scale, const f8 *group_weights, f8 *const rooms[6], f8 *grad, f8 *losses) {
     f8 *e = rooms[0], *ratio = rooms[1], *top = rooms[2], *total = rooms[3], *logs = rooms[4], *inverse = rooms[5];
@@ -269,7 +268,7 @@ KERNEL(i8, risk_times)
             continue;
         }
         sums_below(&at, k, width, e, sums[RATIO], (const f8 *)V, (f8 *)product, below);
-        /* Downwards: a document is in the risk sets of its own group's terms and of all better groups'. */
+        /* Downwards: a document is in the risk sets of its own group's terms and of all better groups' terms. */
         for (i8 c = 0; c < width; c++) above[c] = 0.0;
         f8 terms = 0.0;
         for (i8 group = first; group < last; group++) {

@@ -14,7 +14,7 @@ typedef struct {
     f8 *totals;        /* the sum of each row */
 } Side;
 
-/* A query, and where the visit of its prefixes stands; entries with index `depth` belong to the present prefix. */
+/* A query, and the state of the traversal of its prefixes; entries with index `depth` belong to the current prefix. */
 typedef struct {
     i8 m, steps, depth;
     Side target, side;
@@ -33,7 +33,7 @@ static Side side_in(f8 **numbers, i8 **integers, i8 m, i8 steps) {
     return side;
 }
 
-/* Room for the longest list; false where there is no memory. `numbers` and `integers` are to be given back. */
+/* Allocate memory for the longest list; return false if out of memory. `numbers` and `integers` must be freed. */
 static bool make_room(Walk *walk, i8 m, i8 steps, f8 **numbers, i8 **integers) {
     f8 *number = *numbers = scratch(2 * steps * (m + 2) + 5 * steps, sizeof(f8));
     i8 *integer = *integers = scratch(3 * m + 3 * steps, sizeof(i8));
@@ -98,7 +98,7 @@ static void start_walk(Walk *walk, i8 m, i8 steps, const f8 *psi, const f8 *scor
     walk->left[0] = walk->target.totals[0];
 }
 
-/* Go to the next prefix; false after the last. Prefixes of probability 0 are passed over. */
+/* Advance to the next prefix; return false after the last. Prefixes of probability 0 are skipped. */
 static bool advance(Walk *walk) {
     while (walk->depth >= 0) {
         const i8 depth = walk->depth;
@@ -132,9 +132,8 @@ INLINE f8 weight_of_prefix(const Walk *walk) {
     return walk->probability[walk->depth] * (larger(total, 0.0) / walk->left[walk->depth]);
 }
 
-/* Add one query's moments; its Σ_A c_A·(log Σ_{j ∉ A} e^{s_j} − max s).
-
-Each prefix adds to its row's sums as if it left nothing out, and takes its members out again. */
+/* Add one query's moments; return its Σ_A c_A·(log Σ_{j ∉ A} e^{s_j} − max s). Each prefix adds to its row's sums as
+   if it left nothing out, and then subtracts its members. */
 static f8 add_moments(Walk *walk, f8 *restrict once, f8 *restrict twice) {
     f8 value = 0.0, left;
     do {
@@ -202,7 +201,7 @@ static void add_product(Walk *walk, f8 scale, i8 width, const f8 *V, f8 *columns
         const i8 row = outside(walk, &walk->side, &left);
         const f8 *e = walk->side.exponentials + row * walk->m, factor = scale * weight_of_prefix(walk) / left;
         walk->sums[row] += factor;
-        for (i8 c = 0; c < width; c++) mean[c] = totals[row * width + c]; /* less the few members of the prefix */
+        for (i8 c = 0; c < width; c++) mean[c] = totals[row * width + c]; /* minus the few members of the prefix */
         for (i8 i = 0; i < walk->depth; i++) {
             const i8 j = walk->prefix[i];
             for (i8 c = 0; c < width; c++) mean[c] -= e[j] * V[j * width + c];

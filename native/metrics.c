@@ -12,7 +12,7 @@ document, as an index) and a table with one entry per grade. */
 
 /* Expected sum of precisions over the first `places` of a group of `size` with `hits` relevant documents. */
 INLINE f8 precisions(i8 above, f8 hits_above, i8 size, f8 hits, i8 places) {
-    if (size == 1) return hits * (hits_above + 1.0) / ((f8)above + 1.0); /* no branch on what cannot be foreseen */
+    if (size == 1) return hits * (hits_above + 1.0) / ((f8)above + 1.0); /* no branch on unpredictable conditions */
     if (hits == 0.0) return 0.0;
     f8 total = 0.0, slope = (hits - 1.0) / ((f8)size - 1.0);
     for (i8 t = 0; t < places; t++) total += (hits_above + 1.0 + slope * (f8)t) / ((f8)(above + t) + 1.0);
@@ -25,7 +25,7 @@ static f8 log_choose(i8 n, i8 k) {
     return total;
 }
 
-/* The cut-off lies inside a tied group: mean over the (hypergeometric) number h of hits within it. */
+/* The cut-off is inside a tied group: mean over the (hypergeometric) number h of hits within it. */
 static f8 straddling_precision(f8 total, i8 above, f8 hits_above, i8 size, f8 hits, i8 places) {
     const i8 n_hits = (i8)hits;
     const f8 all = log_choose(size, places);
@@ -39,9 +39,10 @@ static f8 straddling_precision(f8 total, i8 above, f8 hits_above, i8 size, f8 hi
     return expected;
 }
 
-#define NOBODY 1e-18 /* a probability this small is nobody */
+#define NOBODY 1e-18 /* probabilities this small are negligible */
 
-/* means[h]: the mean over h-subsets of the x < 1 of their product, for h = 0, 1, … until it is nothing; their number. */
+/* means[h]: the mean product over h-subsets of the x < 1, for h = 0, 1, … until it is negligible; return their
+   number. */
 static i8 mean_products(i8 size, const f8 *go_on, i8 r, f8 *means) {
     means[0] = 1.0;
     for (i8 h = 1; h <= r; h++) means[h] = 0.0;
@@ -57,11 +58,10 @@ static i8 mean_products(i8 size, const f8 *go_on, i8 r, f8 *means) {
     return r + 1;
 }
 
-/* What a tied group adds to ERR for a reader who enters it.
-
-Only documents that can satisfy (x = 1 − R < 1) matter, r of g. With ē_h the mean product over h of them, and P_t(h) the chance
-that h of them are among the first t documents, q_t = Σ_h P_t(h) ē_h. Both come from recurrences without subtraction, so
-nothing cancels; ē falls, so h stops mattering soon. O((r + depth) · relevant h). */
+/* Contribution of a tied group to ERR for a reader who enters it. Only documents that can satisfy (x = 1 − R < 1)
+   matter, r of g. With ē_h the mean product over h of them, and P_t(h) the probability that h of them are among the
+   first t documents, q_t = Σ_h P_t(h) ē_h. Both follow from recurrences without subtraction, so there is no
+   cancellation; ē decreases, so large h are negligible. O((r + depth) · relevant h). */
 static f8 err_of_group(i8 size, const f8 *go_on, i8 above, i8 limit, f8 *products, f8 *chances) {
     i8 r = 0;
     for (i8 i = 0; i < size; i++) r += go_on[i] < 1.0;
@@ -70,7 +70,7 @@ static f8 err_of_group(i8 size, const f8 *go_on, i8 above, i8 limit, f8 *product
     for (i8 h = 1; h < n; h++) chances[h] = 0.0;
     f8 gained = 0.0, before = 1.0;
     for (i8 t = 1; t <= least(size, limit - above) && before >= NOBODY; t++) {
-        const f8 left = (f8)(size - t + 1); /* documents that may stand at place t */
+        const f8 left = (f8)(size - t + 1); /* documents that may be at position t */
         for (i8 h = n - 1; h >= 0; h--) {
             const f8 drawn = h > 0 ? chances[h - 1] * (f8)(r - h + 1) / left : 0.0;
             chances[h] = chances[h] * larger(0.0, left - (f8)(r - h)) / left + drawn;
@@ -88,7 +88,7 @@ INLINE void count_in(i8 grades, i8 *tree, i8 code, i8 amount) {
     for (i8 i = code + 1; i <= grades; i += i & -i) tree[i] += amount;
 }
 
-/* How many counted documents have a grade code smaller than `code`. */
+/* Count the documents with a grade code smaller than `code`. */
 INLINE i8 counted_below(const i8 *tree, i8 code) {
     i8 total = 0;
     for (i8 i = code; i > 0; i -= i & -i) total += tree[i];
@@ -102,12 +102,13 @@ static void add_up_weights(i8 n, i8 generator, f8 share, f8 *cumulative) {
     for (i8 j = 1; j <= n; j++) cumulative[j] += cumulative[j - 1];
 }
 
-/* The numbers of `pair_counts`: pairs of different grades that are concordant, discordant, or tied in score; then the pairs
-of different grades, those of different scores, and Spearman's ρ on mean ranks (NaN where a side is constant). */
+/* Results of `pair_counts`: pairs of different grades that are concordant, discordant, or tied in score; then the
+   pairs of different grades, the pairs of different scores, and Spearman's ρ on mean ranks (NaN if a side is
+   constant). */
 CODES(PairCount, CONCORDANT, DISCORDANT, SCORE_TIES, LABEL_PAIRS, SCORE_PAIRS, SPEARMAN)
 
-/* The largest possible Σ weights[j] · table[grade at j], of lists that have so many documents of each grade; `best_first` lists
-the grades by their entry. */
+/* The largest possible Σ weights[j] · table[grade at j] of lists with these numbers of documents per grade;
+   `best_first` lists the grades by their entry. */
 KERNEL(void, ideal_sum)(i8 g, i8 w, i8 q, const i8 counts[q][g], const f8 table[g], const i8 best_first[g],
                         const f8 weights[w], f8 out[restrict q]) {
     for (i8 query = 0; query < q; query++) {
@@ -121,7 +122,7 @@ KERNEL(void, ideal_sum)(i8 g, i8 w, i8 q, const i8 counts[q][g], const f8 table[
     }
 }
 
-/* Σ relevant[grade] over documents: whole numbers, so the order of the sum does not matter. */
+/* Σ relevant[grade] over documents: integers, so the order of the sum does not matter. */
 KERNEL(void, count_relevant)(i8 g, i8 q, const i8 counts[q][g], const f8 relevant[g], f8 out[restrict q]) {
     for (i8 query = 0; query < q; query++) {
         f8 total = 0.0;

@@ -1,5 +1,5 @@
-/* NeuralNDCG: src/toprank/losses/smooth.py says what is computed. Matrices are m rows of `width`, m rounded up to
-whole vectors; P is 0 beyond m, and the factors of columns are 1 there, so that rows need no ends. */
+/* NeuralNDCG; src/toprank/losses/smooth.py explains the computation. Matrices have m rows of `width`, m rounded up
+   to whole vectors; P is 0 beyond m, and the factors of columns are 1 there, so that rows need no special end. */
 #include "sums.h"
 
 #define SETTLED 1e-14 /* Sinkhorn scaling has converged to rounding */
@@ -57,9 +57,9 @@ ROW_FUNCTION f8 column_factors(i8 m, const f8 sums[restrict m], const f8 before[
     return change;
 }
 
-/* Factors u, v of every round, such that X_t = diag(u_t)·P·diag(v_t), and the number of rounds done. The way back
-needs every round; two factors of length m are kept of each, not a matrix. A row of P gives its factor of this round,
-and at once its part of the next round's column sums. */
+/* Compute the factors u, v of every round, such that X_t = diag(u_t)·P·diag(v_t), and the number of rounds. The
+   backward pass needs every round; two factors of length m are stored for each, not a matrix. A row of P yields its
+   factor of this round, and its part of the next round's column sums. */
 static void sinkhorn(Work *work) {
     const i8 m = work->m, width = work->width;
     f8 *sums = work->d_v, *next = work->d_next;
@@ -82,9 +82,9 @@ static void sinkhorn(Work *work) {
     }
 }
 
-/* What reaches P through the factors of every round t, kept as vectors: d P_rj = … + d_sums_t[r]·v_t[j] +
-u_{t−1}[r]·d_columns_t[j] (row 0 of both: the value itself). One pass over P a round: a row gives its d_u of this
-round, and its part of the next d_v. */
+/* Backpropagate through the factors of every round t, stored as vectors: d P_rj = … + d_sums_t[r]·v_t[j] +
+   u_{t−1}[r]·d_columns_t[j] (row 0 of both: the value itself). There is one pass over P per round: a row yields its
+   d_u of this round, and its part of the next d_v. */
 static f8 sinkhorn_back(const Work *work, const f8 *rank_weights) {
     const i8 m = work->m, width = work->width, done = work->done;
     const f8 *u = work->rows + done * width, *v = work->columns + done * width;
@@ -107,7 +107,7 @@ static f8 sinkhorn_back(const Work *work, const f8 *rank_weights) {
                 d_sums[r] = -d_u[r] * (u[r] * u[r]);
                 add_times(width, d_sums[r], work->P + r * width, d_v);
             }
-        for (i8 j = 0; j < width; j++) d_columns[j] = -d_v[j] * (v[j] * v[j]); /* v_j = 1 / Σ_r u_r P_rj, u of before */
+        for (i8 j = 0; j < width; j++) d_columns[j] = -d_v[j] * (v[j] * v[j]); /* v_j = 1 / Σ_r u_r P_rj, previous u */
         if (t == 1) break;
         memset(d_next, 0, (size_t)width * sizeof(f8));
         for (i8 r = 0; r < m; r++) {
@@ -122,7 +122,7 @@ static f8 sinkhorn_back(const Work *work, const f8 *rank_weights) {
     return value;
 }
 
-/* Row r of dZ/dP, from what sinkhorn_back keeps. */
+/* Row r of dZ/dP, from the results of sinkhorn_back. */
 static void slopes_of_row(const Work *work, i8 r) {
     const i8 width = work->width;
     memset(work->row, 0, (size_t)width * sizeof(f8));
@@ -132,7 +132,7 @@ static void slopes_of_row(const Work *work, i8 r) {
                  work->d_columns + t * width, work->row);
 }
 
-/* Through a softmax and its logits slope·z_j − apart_j. */
+/* Backpropagate through a softmax and its logits slope·z_j − apart_j. */
 ROW_FUNCTION void logits_back(i8 n, f8 slope, f8 mean, const f8 P[restrict n], const f8 d_P[restrict n],
                               const f8 lead[restrict n], f8 grad[restrict n], f8 d_apart[restrict n],
                               f8 diagonal[restrict n]) {
@@ -161,7 +161,7 @@ static void neural_sort_back(const Work *work) {
     for (i8 k = 0; k < m; k++) distances_back(m, work->z[k], d_apart[k], work->z, d_apart, work->grad);
 }
 
-/* Room for the longest query; false where there is no memory. */
+/* Allocate memory for the longest query; return false if out of memory. */
 static bool prepare(Work *work, i8 longest, i8 iterations) {
     const i8 width = whole_vectors(longest), vectors = 10;
     work->whole = scratch((vectors + longest + 4 * (iterations + 1)) * width, sizeof(f8));
@@ -176,7 +176,8 @@ static bool prepare(Work *work, i8 longest, i8 iterations) {
     return true;
 }
 
-/* Per query NDCG of the relaxed sort; per document −d/dz of it and the diagonal. z = scores over T. */
+/* Compute NDCG of the relaxed sort for each query; −d/dz of it and the diagonal for each document. z = scores over
+   T. */
 KERNEL(i8, relaxed_ndcgs)
 (i8 n, i8 q, i8 w, const f8 z[n], const i8 offsets[q + 1], const f8 worth[n], const f8 rank_weights[w], i8 iterations,
  f8 relaxed[q], f8 grad[n], f8 diagonal[n]) {

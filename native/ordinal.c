@@ -6,10 +6,10 @@ back. */
 #include "vectors.h"
 
 #define TOGETHER 64
-#define ABSENT 750.0 /* a logit, or a gap between two, whose term and derivatives vanish: e^−750 is 0 */
+#define ABSENT 750.0 /* a logit, or a gap between two, beyond which terms and derivatives vanish: e^−750 is 0 */
 
-/* 1 − e^{−x} for x > 0. Near 0 the rounding of e^{−x} is undone: (1 − v)/−log v changes slowly, so its value at the
-rounded v = e^{−x} is as good as at the true one (Kahan). */
+/* 1 − e^{−x} for x > 0. Near 0 the rounding of e^{−x} is compensated: (1 − v)/−log v varies slowly, so its value at
+   the rounded v = e^{−x} is as accurate as at the true one (Kahan). */
 INLINE f8 one_less_decay(f8 x, f8 decay) {
     f8 plain = 1.0 - decay, mended = plain * x / -log1(decay);
     return x < 1.0 ? mended : plain;
@@ -35,8 +35,8 @@ INLINE void find_terms(i8 m, f8 least_gap, Chunk *restrict of, f8 *restrict loss
         const f8 a = of->a[i], decay_a = exp1(-fabs(a)), whole_a = 1.0 + decay_a;
         const f8 b = of->b[i], decay_b = exp1(-fabs(b)), whole_b = 1.0 + decay_b;
         const f8 outer = log1p1(decay_a) + larger(-a, 0.0) + (log1p1(decay_b) + larger(b, 0.0));
-        /* −log(1 − e^{−gap}) = log(1 + odds) with odds = 1/(e^gap − 1); below the least gap it goes on as a parabola.
-        */
+        /* −log(1 − e^{−gap}) = log(1 + odds) with odds = 1/(e^gap − 1); extended below the smallest gap as a
+           parabola. */
         const f8 near = larger(of->gap[i], least_gap), short_of = of->gap[i] - near, decay = exp1(-near);
         const f8 odds = decay / one_less_decay(near, decay), bend = odds * (1.0 + odds), slope = bend * short_of - odds;
         losses[i] = outer + (log1p1(odds) - odds * short_of + 0.5 * bend * short_of * short_of);
@@ -64,7 +64,7 @@ INLINE void scatter(i8 m, i8 columns, const Chunk *of, const i8 *codes, f8 *grad
 }
 
 /* Loss, gradient and second derivatives of each document's columns: a diagonal, and one coupling between the logits
-around its grade, which lies between 0 and the number of columns. */
+   around its grade, which is between 0 and the number of columns. */
 KERNEL(void, ordinal)
 (i8 n, i8 columns, const f8 logits[n][columns], const i8 codes[n], f8 least_gap, f8 losses[restrict n],
  f8 grad[n][columns],

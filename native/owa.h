@@ -1,14 +1,14 @@
-/* The falling weights of ordered weighted averages, for the loss (owpc.c) and the metric (metrics.inc). */
+/* Decreasing weights of ordered weighted averages, for the loss (owpc.c) and the metric (metrics.inc). */
 #ifndef TOPRANK_OWA_H
 #define TOPRANK_OWA_H
 
 #include "vectors.h"
 
-/* α_j of Usunier et al. 2009 before it is scaled to sum 1: 1; 1 on the top `p` percent, at least the first; 1/j;
-2^{−(100/p)·j/n}; 1 for the first alone. */
+/* α_j of Usunier et al. 2009 before normalization to sum 1: 1; 1 on the top `p` percent, at least the first; 1/j;
+   2^{−(100/p)·j/n}; 1 for the first only. */
 CODES(OrderedWeight, CONSTANT, TOP, RECIPROCAL, EXP, MAX)
 
-/* α_1 … α_n, the first one being 1: the exponential's own first value could underflow. */
+/* α_1 … α_n, where the first is 1: the exponential's own first value could underflow. */
 static void ordered_weights(i8 generator, f8 p, i8 n, f8 *restrict alpha) {
     const f8 top = larger(1.0, p * (f8)n / 100.0), fall = -(100.0 / p) / (f8)n * M_LN2;
     if (generator == CONSTANT)

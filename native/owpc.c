@@ -1,16 +1,16 @@
-/* Ordered weighted pairwise classification: a walk down two sorted lists for each threshold between grades (see
-losses/hinges.py). */
+/* Ordered weighted pairwise classification: a merge of two sorted lists for each threshold between grades (see
+   losses/hinges.py). */
 #include "owa.h"
 
-/* α_1 … α_n, falling, with sum 1. */
+/* α_1 … α_n, decreasing, with sum 1. */
 static void fill_weights(i8 generator, f8 p, i8 n, f8 *restrict alpha) {
     ordered_weights(generator, p, n, alpha);
     f8 total = 0.0;
-    for (i8 j = 0; j < n; j++) total += alpha[j]; /* from the largest on, as they fall */
+    for (i8 j = 0; j < n; j++) total += alpha[j]; /* from the largest on, in decreasing order */
     for (i8 j = 0; j < n; j++) alpha[j] /= total;
 }
 
-/* Give documents of equal score the mean of their weights. */
+/* Assign the mean of their weights to documents with equal scores. */
 static void share_among_ties(const f8 *scores, const i8 *worse, i8 n, f8 *alpha) {
     for (i8 k = 1, start = 0; k <= n; k++) {
         if (k < n && scores[worse[k]] == scores[worse[start]]) continue;
@@ -23,8 +23,8 @@ static void share_among_ties(const f8 *scores, const i8 *worse, i8 n, f8 *alpha)
     }
 }
 
-/* The documents of grade `threshold` and more, and behind them the others, each in the given order; how many are the
-better. */
+/* List the documents of grade `threshold` and more, followed by the others, each in the given order; return the
+   number of the former. */
 static i8 two_sides(i8 m, const i8 *ranked, const i8 *grades, i8 threshold, i8 *sides) {
     i8 n_better = 0, n_worse = 0;
     for (i8 r = 0; r < m; r++) n_better += grades[ranked[r]] >= threshold;
@@ -36,11 +36,10 @@ static i8 two_sides(i8 m, const i8 *ranked, const i8 *grades, i8 threshold, i8 *
     return n_better;
 }
 
-/* The loss of one threshold; `factor` times its derivatives is added to `grad`.
-
-As s_y falls, more irrelevant documents come within its margin. `mass` = Σ α over them, and `shortfall` = Σ α·gap, which
-grows by mass·Δ when s_y falls by Δ: positive numbers only are added, so nothing cancels. reach[k] is the weight of the
-relevant documents with exactly k competitors in the margin. */
+/* Compute the loss of one threshold; `factor` times its derivatives is added to `grad`. As s_y decreases, more
+   irrelevant documents enter its margin. `mass` = Σ α over them, and `shortfall` = Σ α·gap, which grows by mass·Δ
+   when s_y decreases by Δ: only positive numbers are added, so there is no cancellation. reach[k] is the weight of
+   the relevant documents with exactly k competitors in the margin. */
 static f8 walk_down(const f8 *scores, const i8 *better, i8 n_better, const i8 *worse, i8 n_worse, const f8 *weights,
                     const f8 *alpha, f8 factor, f8 *reach, f8 *grad) {
     memset(reach, 0, (size_t)(n_worse + 1) * sizeof(f8));
@@ -94,7 +93,7 @@ KERNEL(i8, owpc_losses)(i8 n, i8 q, const f8 scores[n], const i8 order[n], const
     return done;
 }
 
-/* The diagonal stated in `OWPC`. */
+/* The diagonal defined in `OWPC`. */
 KERNEL(i8, owpc_majorizer)(i8 n, i8 q, const i8 offsets[q + 1], const i8 grades[n], const i8 n_grades[q],
                            const f8 weights[n], i8 generator, f8 p, const f8 scale[q], f8 diagonal[n]) {
     f8 *alpha = scratch(longest_query(q, offsets), sizeof(f8));

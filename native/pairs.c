@@ -3,8 +3,8 @@
 All arrays are in the order of `PairFrame`: within a query, documents rise by label, so that the worse partners of a
 document are one contiguous range (0 … begin − 1) and the better ones another (end … m − 1).
 
-`plain_pairs` works for every margin function φ, with an exponential for each pair where φ has one. There are ways
-around that:
+`plain_pairs` works for every margin function φ, with an exponential for each pair where φ has one. There are faster
+methods:
 
   * Logistic: with E = e^s, σ(s_j − s_i) = E_j/(E_i + E_j), and a sum of log(1 + E_j/E_i) is the logarithm of a product:
     one exponential for each document, half a division for each pair.
@@ -19,9 +19,9 @@ CODES(Margin, HINGE, SQUARED_HINGE, LOGISTIC, EXPONENTIAL)
 #define WIDEST 299.0   /* (1 + e^299)² < e^600 */
 #define STEP 16        /* pairs at once: two in each lane share a division */
 #define LONGEST_PRODUCT 32 /* steps before the logarithm of a product is taken */
-#define NARROW 4       /* documents of a grade below which ranges of equal grades are too short for lanes */
+#define NARROW 4       /* minimum documents of a grade for which ranges of equal grades fill the lanes */
 #define SUMS 3         /* Σw, Σw·gap, Σw·gap² */
-#define VECTORS 3      /* arrays of the length of a query that it needs beside the tree of the sweep */
+#define VECTORS 3      /* number of arrays of the query's length that it needs in addition to the tree */
 
 typedef struct {
     i8 m;
@@ -55,7 +55,7 @@ static void margin_terms(i8 kind, i8 n, f8 score, const f8 *scores, f8 *restrict
             values[j] = factor * (log1p1(decay) + larger(-margin, 0.0));
         }
     else if (kind == EXPONENTIAL)
-        for (i8 j = 0; j < n; j++) { /* beyond STEEPEST it goes on as its tangent */
+        for (i8 j = 0; j < n; j++) { /* beyond STEEPEST it continues as its tangent */
             f8 margin = score - scores[j], value = exp1(smaller(-margin, STEEPEST)), factor = values[j];
             slopes[j] = factor * value;
             values[j] = factor * (-margin <= STEEPEST ? value : STEEPEST_EXP * (1.0 - margin - STEEPEST));
@@ -116,7 +116,7 @@ static void relative_masses(i8 m, const f8 *scores, f8 low, f8 high, f8 *restric
     for (i8 i = 0; i < m; i++) masses[i] = exp1(scores[i] - middle);
 }
 
-/* Add the logarithms of the products to the sums, and begin anew. */
+/* Add the logarithms of the products to the sums, and restart the products. */
 static __attribute__((noinline)) void take_logs(f8 *restrict products, f8 *restrict logs) {
     for (int lane = 0; lane < LANES; lane++) {
         logs[lane] += log1(products[lane]);
@@ -124,11 +124,9 @@ static __attribute__((noinline)) void take_logs(f8 *restrict products, f8 *restr
     }
 }
 
-/* One document against n worse ones, a multiple of STEP: their shares σ(s_j − s_i) are added to `gathered` and, by
-lanes, to `pull`; factors 1 + E_j/E_i go into the products, whose logarithms are taken when `steps` are full; how many
-are left.
-
-Two divisions by b_1 and b_2 are one by b_1 b_2 and three products. */
+/* Process one document with n worse ones, a multiple of STEP: their terms σ(s_j − s_i) are added to `gathered` and,
+   by lanes, to `pull`; factors 1 + E_j/E_i are multiplied, and the logarithms of the products are taken when `steps`
+   is reached; return the steps left. Two divisions by b_1 and b_2 are one by b_1 b_2 and three products. */
 INLINE i8 logistic_row(i8 n, f8 mass, const f8 *restrict masses, f8 *restrict gathered, f8 *restrict pull,
                        f8 *restrict products, f8 *restrict logs, i8 left, i8 steps) {
     f8 inverses = 1.0 / (mass * mass);
@@ -152,8 +150,8 @@ INLINE i8 logistic_row(i8 n, f8 mass, const f8 *restrict masses, f8 *restrict ga
 }
 
 /* Σ log(1 + E_j/E_i) and Σ σ(s_j − s_i) over better ≤ i < better_end and worse ≤ j < worse_end, times the factor.
-Products go on from one i to the next. Beyond the last j masses are 0: they add nothing to the slopes, and factors of 1
-to products. */
+   Products continue from one i to the next. Beyond the last j masses are 0, which adds nothing to the slopes and
+   factors of 1 to products. */
 static f8 logistic_range(const Query *of, const f8 *masses, i8 worse, i8 worse_end, i8 better, i8 better_end, i8 steps,
                          f8 factor, f8 *padded, f8 *gathered) {
     i8 n = worse_end - worse, whole = (n + STEP - 1) / STEP * STEP, left = steps;
@@ -180,7 +178,8 @@ static f8 logistic_pairs(const Query *of, f8 low, f8 high, f8 *masses, f8 *padde
     f8 total = 0.0;
     for (i8 better = 0, end = 0; better < of->m; better = end) {
         end = of->end[better];
-        /* Where all pairs count the same, all worse documents are one range; else those of equal label are. */
+        /* If all pairs have equal weights, all worse documents are one range; otherwise each label is a separate
+           range. */
         for (i8 worse = 0, stop = 0; worse < of->begin[better]; worse = stop) {
             stop = of->by_difference ? of->end[worse] : of->begin[better];
             f8 factor = of->by_difference ? of->labels[better] - of->labels[worse] : 1.0;
@@ -190,7 +189,7 @@ static f8 logistic_pairs(const Query *of, f8 low, f8 high, f8 *masses, f8 *padde
     return total;
 }
 
-/* Whether a query goes by masses: not where scores lie far apart, nor where ranges of equal labels are all short. */
+/* Return whether a query uses masses: not if scores are too far apart, nor if ranges of equal labels are all short. */
 static bool by_masses(const Query *of, f8 low, f8 high) {
     if (!(high - low <= WIDEST)) return false;
     if (!of->by_difference) return true;
@@ -211,10 +210,9 @@ static f8 steepest_pair(const Query *of) {
 }
 
 /* sums[d] = w_d Σ_e c_de w_e e^{k_e − k_d} over the worse partners e of d (rising) or the better ones (falling); k =
-sign·s.
-
-Groups of equal label are visited in turn. `mass` is Σ w e^{k − peak} over the groups behind, and `spread` the same sum
-with each group weighed by its distance in label: moving on by a gap adds gap·mass to it, so nothing cancels. */
+   sign·s. Groups of equal label are processed in order. `mass` is Σ w e^{k − peak} over the previous groups, and
+   `spread` the same sum with each group weighted by its distance in label: a step by a gap adds gap·mass to it, so
+   there is no cancellation. */
 static void partner_sums(const Query *of, f8 sign, bool rising, f8 *restrict sums) {
     const f8 *keys = of->scores, *weights = of->weights;
     f8 peak = -INFINITY, mass = 0.0, spread = 0.0;
@@ -230,7 +228,7 @@ static void partner_sums(const Query *of, f8 sign, bool rising, f8 *restrict sum
         else
             for (i8 d = start; d < stop; d++) sums[d] = 0.0;
         f8 highest = sign > 0.0 ? largest(stop - start, keys + start) : sign * lowest_of(stop - start, keys + start);
-        if (highest > peak) { /* sums stay relative to the largest key so far: at most their number of terms */
+        if (highest > peak) { /* sums are relative to the largest key so far: at most their number of terms */
             f8 shrink = exp1(peak - highest);
             peak = highest;
             mass *= shrink;
@@ -249,14 +247,14 @@ static f8 exponential_pairs(const Query *of, f8 *pull, f8 *push) {
     return sum(of->m, pull);
 }
 
-/* What the sweep of hinges keeps: a binary indexed tree over the grades, each node with its sums and the key they hold
-at. */
+/* State of the sweep over hinges: a binary indexed tree over the grades, each node with its sums and the key at
+   which they are valid. */
 typedef struct {
     f8 *tree, *reached;
     i8 grades, width;
 } Sweep;
 
-/* Bring the sums of a node from the key they were last seen at to this one: gaps grow by the step. */
+/* Update the sums of a node from its previous key to this one: gaps grow by the step. */
 static void move_on(const Sweep *sweep, i8 node, f8 key) {
     f8 step = key - sweep->reached[node], *sums = sweep->tree + node * sweep->width;
     sweep->reached[node] = key;
@@ -266,14 +264,13 @@ static void move_on(const Sweep *sweep, i8 node, f8 key) {
     }
 }
 
-/* A pair (i, j), y_i > y_j, is active when s_i − s_j < 1. Documents d are visited by rising key k = sign·s: the set of
-keys below k_d + 1 only grows, and the tree answers "how many of them have a higher grade, and by how much do they fall
-short of k_d + 1?" in O(log grades). The running sums are Σw, Σw·gap and Σw·gap² with gap = 1 − (k_e − k_d) ≥ 0:
-positive numbers alone are added, so nothing cancels, whatever the range of the scores. For c = y_e − y_d a second
-triple, with weights w·|y − y of the first grade|, stands beside the first.
-
-found[power] of each document is given to `sums`, and found[power − 1] times power to the slopes, with the sign. Grades
-are numbered 1, 2 … from the best in the sense of the sign, so that "better than d" is a prefix. */
+/* A pair (i, j), y_i > y_j, is active if s_i − s_j < 1. Documents d are processed by rising key k = sign·s: the set
+   of keys below k_d + 1 only grows, and the tree returns the number of those with a higher grade, and their total
+   gap to k_d + 1, in O(log grades). The running sums are Σw, Σw·gap and Σw·gap² with gap = 1 − (k_e − k_d) ≥ 0: only
+   positive numbers are added, so there is no cancellation for any range of scores. For c = y_e − y_d there is a
+   second triple, with weights w·|y − y of the first grade|. found[power] of each document is added to `sums`, and
+   found[power − 1] times power to the slopes, with the sign. Grades are numbered 1, 2 … from the best in the
+   direction of the sign, so that the grades better than d are a prefix. */
 static void sweep_along(const Sweep *sweep, const Query *of, const i8 *visit, const i8 *numbers, f8 sign, i8 power,
                         f8 *restrict sums) {
     i8 width = sweep->width, grades = sweep->grades, head = 0;
@@ -288,7 +285,7 @@ static void sweep_along(const Sweep *sweep, const Query *of, const i8 *visit, co
             f8 above = sign * of->scores[e] - key;
             if (!(above < 1.0)) break;
             f8 gap = 1.0 - above, height = sign * of->labels[e] - lowest;
-            /* node & −node is its lowest bit: added, it leads to the nodes that cover this one … */
+            /* node & −node is its lowest bit: adding it leads to the nodes that cover this one … */
             for (i8 node = sign > 0.0 ? grades - numbers[e] : numbers[e] + 1; node <= grades; node += node & -node) {
                 f8 weight = of->weights[e], *at = sweep->tree + node * width;
                 move_on(sweep, node, key);
@@ -300,7 +297,7 @@ static void sweep_along(const Sweep *sweep, const Query *of, const i8 *visit, co
             }
         }
         f8 found[2 * SUMS] = {0};
-        /* … and taken off, to those that make up the prefix. */
+        /* … and subtracting it to the nodes that make up the prefix. */
         for (i8 node = sign > 0.0 ? grades - numbers[d] - 1 : numbers[d]; node > 0; node -= node & -node) {
             move_on(sweep, node, key);
             for (i8 r = 0; r < width; r++) found[r] += sweep->tree[node * width + r];
@@ -314,7 +311,7 @@ static void sweep_along(const Sweep *sweep, const Query *of, const i8 *visit, co
 }
 
 /* Σ c w w gap^power over the pairs of one query, power 1 or 2. `falling` lists the documents from the highest score
-down; the sweep over −s, with the grades turned round, gives each better document the sums over its worse partners. */
+   down; the sweep over −s, with reversed grades, computes for each better document the sums over its worse partners. */
 static f8 hinge_sweep(i8 power, const Query *of, const i8 *falling, i8 *numbers, f8 *room, f8 *sums) {
     Sweep sweep = {.grades = 0, .width = of->by_difference ? 2 * SUMS : SUMS};
     for (i8 start = 0; start < of->m; start = of->end[start], sweep.grades++)
@@ -327,10 +324,9 @@ static f8 hinge_sweep(i8 power, const Query *of, const i8 *falling, i8 *numbers,
     return total;
 }
 
-/* Loss of each query (mean over its pairs), and the scaled derivatives for its documents.
-
-`falling` lists the positions of the block from the highest score to the lowest within each query; hinges of queries
-with `many_pairs` for each document look at it, and it is empty where there are none. */
+/* Loss of each query (mean over its pairs), and the scaled derivatives for its documents. `falling` lists the
+   positions of the block from the highest score to the lowest within each query; it is used for hinges of queries
+   with `many_pairs` per document, and empty otherwise. */
 KERNEL(i8, pair_losses)(i8 n, i8 q, i8 f, const f8 scores[n], const i8 falling[f], const i8 offsets[q + 1],
                         const i8 begin[n], const i8 end[n], const f8 labels[n], const f8 weights[n], const f8 pairs[q],
                         i8 kind, u1 weighted, u1 by_difference, f8 many_pairs, const f8 scale[q], f8 losses[q],
@@ -394,7 +390,7 @@ KERNEL(i8, pair_masses)(i8 n, i8 q, const i8 offsets[q + 1], const i8 begin[n], 
     return 0;
 }
 
-/* Add the pairs of document i. Differences come before products, so that constant columns give exactly nothing. */
+/* Add the pairs of document i. Differences are taken before products, so that constant columns yield exactly 0. */
 static void spread_row(i8 n, i8 i, i8 c, const f8 *bends, const f8 *V, f8 *restrict out, f8 *restrict diagonal,
                        f8 *restrict changes) {
     for (i8 j = 0; j < n; j++) diagonal[j] += bends[j];
@@ -416,8 +412,8 @@ static void spread_row(i8 n, i8 i, i8 c, const f8 *bends, const f8 *V, f8 *restr
     }
 }
 
-/* H V and the diagonal of H for H = Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ, h = scale/pairs · c w w φ''. V may have no
-columns, when only the diagonal is wanted. */
+/* H V and the diagonal of H for H = Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ, h = scale/pairs · c w w φ''. V has no
+   columns if only the diagonal is requested. */
 KERNEL(i8, pair_laplacian)(i8 n, i8 q, i8 c, const f8 scores[n], const i8 offsets[q + 1], const i8 begin[n],
                            const f8 labels[n], const f8 weights[n], const f8 pairs[q], i8 kind, u1 by_difference,
                            const f8 scale[q], const f8 V[n][c], f8 out[n][c], f8 diagonal[n]) {

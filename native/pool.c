@@ -1,4 +1,4 @@
-/* Statistics of the columns of a query, as further columns. */
+/* Statistics of the columns of a query, as additional columns. */
 #include "sorting.h"
 
 CODES(ColumnStatistic, MEAN, STD, MIN, MAX, RANK, ZSCORE)
@@ -7,8 +7,8 @@ typedef struct {
     f8 mean, deviation;
 } Moments;
 
-/* Mean and standard deviation (divided by m) of values in falling order, from the least up; equal values have exactly that
-mean, and no deviation. NaN where there are none. */
+/* Mean and standard deviation (divided by m) of values in decreasing order, summed from the smallest; equal values
+   have exactly that mean, and deviation 0. NaN without values. */
 static Moments moments(i8 m, const f8 *sorted) {
     if (m == 0) return (Moments){NAN, NAN};
     const f8 high = sorted[0], low = sorted[m - 1];
@@ -17,7 +17,7 @@ static Moments moments(i8 m, const f8 *sorted) {
     for (i8 i = m - 1; i >= 0; i--) total += sorted[i];
     if (!(fabs(total) < INFINITY)) return (Moments){INFINITY, INFINITY};
     const f8 mean = smaller(larger(total / (f8)m, low), high);
-    /* In units of about high − low, whose squares neither vanish nor overflow; a power of two rounds nothing. */
+    /* Scale by a power of two near high − low, so that squares neither underflow nor overflow, without rounding. */
     int exponent;
     frexp(high - low, &exponent);
     const f8 unit = ldexp(1.0, exponent - 1);

@@ -1,8 +1,7 @@
-/* Coordinate descent on a quadratic model with L1 penalties.
-One set of instructions is enough. */
+/* Coordinate descent on a quadratic model with L1 penalties. One instruction set is sufficient. */
 #include "toprank.h"
 
-/* Where (½ bend x² − …) + l1 |x| has its minimum: the free minimum, moved toward 0 by the threshold. */
+/* Return the minimizer of (½ bend x² − …) + l1 |x|: the unconstrained minimizer, moved toward 0 by the threshold. */
 INLINE f8 thresholded(f8 free, f8 threshold) {
     return free > threshold ? free - threshold : free < -threshold ? free + threshold : 0.0;
 }
@@ -17,8 +16,8 @@ INLINE f8 pull_squared(i8 d, const f8 *l1, const f8 *z, const f8 *slope) {
     return total;
 }
 
-/* Coordinate descent on z in place, `slope` kept at the smooth part's gradient, until the shortest subgradient's norm
-is at most `accuracy`; that norm. */
+/* Coordinate descent on z in place, with `slope` updated to the smooth part's gradient, until the shortest
+   subgradient's norm is at most `accuracy`; return that norm. */
 KERNEL(f8, descend_coordinates)
 (i8 d, const f8 hessian[d][d], const f8 l1[d], f8 z[d], f8 slope[restrict d], f8 accuracy, i8 sweeps) {
     f8 left = INFINITY;

@@ -1,5 +1,5 @@
-/* RankBoost's sums: what the documents of each bin weigh, feature by feature.
-One set of instructions is enough. */
+/* RankBoost's sums: the total weight of the documents in each bin, feature by feature. One instruction set is
+   sufficient. */
 #include "toprank.h"
 
 /* sums[feature][bin] += the potentials of the documents of that bin; bins are below c. */

@@ -1,15 +1,15 @@
-/* Rankings: documents of a query by score, highest first, down to the wanted depth and to the end of a tied group.
-
-A cut-off needs no full sort. The documents are dealt into groups; `depth` groups have a best score of at least the depth-th
-largest of these, so no document below that bound can be among the best, and only few lie above it (about 15 for a depth of
-10, however long the list). They are sorted; all that is tied with the last of them is among them. */
+/* Rankings: documents of a query by score, highest first, down to the requested depth and to the end of a tied
+   group. A cut-off needs no full sort. The documents are split into groups; `depth` groups have a best score of at
+   least the depth-th largest of these, so no document below that bound can be among the best, and only few are above
+   it (about 15 for a depth of 10, for any length of the list). These are sorted; they include everything tied with
+   the last one. */
 #include "sorting.h"
 #include "vectors.h"
 
 #define DEEPEST 64                    /* beyond this depth the whole query is sorted */
 #define GROUPS(depth) (((depth) * 3 / 2 + 8) / 8 * 8)
 
-/* A number that at least `depth` of the n ≥ depth scores reach, as large as the groups tell. */
+/* Return a number that at least `depth` of the n ≥ depth scores reach, as large as the groups imply. */
 INLINE f8 bound_by_groups(i8 n, const f8 *scores, i8 depth, const i8 groups) {
     f8xw best[GROUPS(DEEPEST) / WIDTH], bounds = all_w(INFINITY);
     f8 each[GROUPS(DEEPEST)], rest[GROUPS(DEEPEST)];
@@ -35,7 +35,7 @@ INLINE f8 bound_by_groups(i8 n, const f8 *scores, i8 depth, const i8 groups) {
 }
 
 static f8 bound_of_best(i8 n, const f8 *scores, i8 depth) {
-    switch (GROUPS(depth)) { /* known sizes are unrolled, and kept in registers */
+    switch (GROUPS(depth)) { /* loops of known size are unrolled and kept in registers */
         case 8: return bound_by_groups(n, scores, depth, 8);
         case 16: return bound_by_groups(n, scores, depth, 16);
         case 24: return bound_by_groups(n, scores, depth, 24);
@@ -44,7 +44,7 @@ static f8 bound_of_best(i8 n, const f8 *scores, i8 depth) {
     }
 }
 
-/* The documents of a query whose scores are at least the bound, or NaN. */
+/* Collect the documents of a query whose scores are at least the bound, or NaN. */
 INLINE i8 reaching(i8 n, const f8 *restrict scores, i8 start, f8 bound, f8 *restrict found, i8 *restrict numbers) {
     i8 count = 0;
     for (i8 i = 0; i < n; i++) {
@@ -83,7 +83,7 @@ KERNEL(i8, rank_queries)(i8 n, i8 q, i8 room, const f8 scores[n], const i8 offse
         while (keep_ties && wanted < count && sorter.sorted[wanted] == sorter.sorted[wanted - 1]) wanted++;
         memcpy(order + at, sorter.order, (size_t)wanted * sizeof(i8));
         for (i8 i = 0; i < wanted - 1; i++) ends[at + i] = !keep_ties | (sorter.sorted[i] != sorter.sorted[i + 1]);
-        ends[at + wanted - 1] = true; /* at least one is wanted: no query is empty, and no depth 0 */
+        ends[at + wanted - 1] = true; /* at least one is requested: no query is empty, and no depth is 0 */
         at += wanted;
         starts[query + 1] = at;
     }

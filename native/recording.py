@@ -1,4 +1,4 @@
-"""A plugin of pytest that notes what every call of a kernel was given and gave, to be compared between machines.
+"""Pytest plugin that records arguments and results of every kernel call, for comparison between machines.
 
     pytest -p recording --record FILE    # with native/ on the path
 
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 LARGEST = 1 << 20
-"""Calls with more bytes than this are not noted: hashing would take longer than the tests."""
+"""Larger calls are not recorded, since hashing would take longer than the tests."""
 
 
 def digest(values: list[Any]) -> str:
-    """One word for arrays and numbers."""
+    """Return a hash of arrays and numbers."""
     digest_so_far = hashlib.blake2b(digest_size=12)
     for value in values:
         if value is None:
@@ -37,19 +37,19 @@ def digest(values: list[Any]) -> str:
 
 
 def pytest_addoption(parser: Any) -> None:
-    """The file."""
+    """Write the file."""
     parser.addoption("--record", type=Path, required=True, help="file for the calls of kernels")
 
 
 def pytest_configure(config: Any) -> None:
-    """Stand between the callers and the kernels."""
+    """Wrap the kernels to record their calls."""
     from toprank import compute, kernels
 
-    if program := os.environ.get("TOPRANK_PYTHON"):  # in an emulator: what starts Python there
+    if program := os.environ.get("TOPRANK_PYTHON"):  # in an emulator: the command that starts Python there
         sys.executable = program
-    # What an array holds before a kernel writes into it is a part of its arguments, so it must not be left to chance.
+    # The content of an output array is part of the arguments, so it must be deterministic.
     np.empty, np.empty_like = np.zeros, np.zeros_like  # type: ignore[misc, assignment]
-    # Threads that write into one array at the same time would make its bits those of chance.
+    # Concurrent writes into one array would make its content random.
     compute.available_threads = lambda *_: 1
     calls: dict[str, dict[str, str]] = {}
     call = kernels.Kernel.__call__

@@ -1,4 +1,4 @@
-"""Run pytest with the library of `build.py --sanitize`: a stray address or an undefined operation ends the run.
+"""Run pytest with the library of `build.py --sanitize`: an invalid access or undefined behavior ends the run.
 
     python native/build.py --sanitize && python native/sanitized.py tests/test_kernels.py
 
@@ -27,20 +27,20 @@ LEFT_OUT = {
         "tests/test_serving_process.py::test_nothing_is_dropped_and_memory_stays_flat",
     ),
 }
-"""Why a test is not run, and which."""
+"""Reasons for skipped tests."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The variables under which Python loads the library of `folder`, with what it needs loaded first."""
+    """Return the environment variables that make Python load the library of `folder` and the sanitizer."""
     compiler = system_compiler()
     if compiler is None or sys.platform != "linux":
         sys.exit("The sanitizers need GCC on Linux.")
-    # With the C++ library behind it the sanitizer sees the exceptions of PyTorch and LightGBM.
+    # Preload the C++ library, so that the sanitizer sees the exceptions of PyTorch and LightGBM.
     wanted = ("libasan.so", "libubsan.so", "libstdc++.so")
     paths = [subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True) for name in wanted]
     first = [str(Path(path.stdout.strip()).resolve()) for path in paths]
-    # Python keeps what it has until the end, which is no leak; memory that is asked for in vain is tested; and
-    # pytrec_eval, a peer, frees by free() what it took by new[].
+    # Python frees memory only at exit, which is no leak; failing allocations are tested; and pytrec_eval frees memory
+    # of new[] with free().
     options = "detect_leaks=0:allocator_may_return_null=1:handle_segv=0:alloc_dealloc_mismatch=0"
     return os.environ | {
         "TOPRANK_KERNELS_FOLDER": str(folder),
@@ -51,7 +51,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run pytest with the library that is there."""
+    """Run pytest with the sanitized library."""
     folder = HERE.parent / "build" / "kernels" / "sanitized"
     if not is_current(folder):
         sys.exit(f"There is no library with sanitizers in {folder}: run `python native/build.py --sanitize`.")

@@ -1,8 +1,8 @@
-/* The two loops that resample: sign flips and the bootstrap. Randomness is a counter, not a state (splitmix64). */
+/* Resampling loops: sign flips and the bootstrap. Randomness is a counter without state (splitmix64). */
 #include "vectors.h"
 
-/* GROUP: differences whose 256 signed sums are tabulated; one byte of randomness picks one. FLIPS_PER_BLOCK: 16 KB of
-running sums, which stay in the first-level cache beside the 2 KB table. */
+/* GROUP: differences whose 256 signed sums are tabulated; one byte of randomness selects one. FLIPS_PER_BLOCK: 16 KB
+   of running sums, which fit in the first-level cache together with the 2 KB table. */
 CODES(Flips, GROUP = 8, FLIPS_PER_BLOCK = 2048)
 
 /* Random word number i of the stream that begins at `start`. */
@@ -20,7 +20,7 @@ INLINE void signed_sums(const f8 *differences, f8 *table) {
         }
 }
 
-/* The sum of the differences in the order in which `flip_hits` adds them. */
+/* The sum of the differences in the order used by `flip_hits`. */
 KERNEL(f8, ordered_sum)(i8 g, const f8 differences[8 * g]) {
     f8 table[1 << GROUP], total = 0.0;
     for (i8 first = 0; first < GROUP * g; first += GROUP) {
@@ -30,7 +30,7 @@ KERNEL(f8, ordered_sum)(i8 g, const f8 differences[8 * g]) {
     return total;
 }
 
-/* How many of the first `flips` random sign flips of a block give a sum of at least `threshold` in size. */
+/* Count the first `flips` random sign flips of a block whose absolute sum is at least `threshold`. */
 KERNEL(i8, flip_hits)(i8 g, const f8 differences[8 * g], f8 threshold, u8 start, i8 block, i8 flips) {
     f8 totals[FLIPS_PER_BLOCK] = {0}, table[1 << GROUP];
     const i8 words = FLIPS_PER_BLOCK / 8;
@@ -48,10 +48,9 @@ KERNEL(i8, flip_hits)(i8 g, const f8 differences[8 * g], f8 threshold, u8 start,
     return hits;
 }
 
-/* Mean and variance (n − 1 in the denominator) of the bootstrap samples number `first`, `first` + 1, …
-
-One word draws two values: the product of n and 32 random bits, without its low half, is a number below n whose bias is under
-n/2³². Values should lie about 0: the variance is taken from the sum of squares. */
+/* Mean and variance (n − 1 in the denominator) of the bootstrap samples number `first`, `first` + 1, … One word
+   yields two draws: the product of n and 32 random bits, without its low half, is a number below n whose bias is
+   under n/2³². Values should be centered near 0: the variance is computed from the sum of squares. */
 KERNEL(void, resampled_moments)(i8 n, i8 r, const f8 values[n], u8 start, i8 first, f8 means[r], f8 variances[r]) {
     const i8 words = (n + 1) / 2;
     for (i8 sample = 0; sample < r; sample++) {
@@ -76,10 +75,9 @@ KERNEL(void, resampled_moments)(i8 n, i8 r, const f8 values[n], u8 start, i8 fir
     }
 }
 
-/* Weighted mean and n times its squared error of the bootstrap samples number `first`, `first` + 1, …: a query is drawn
-together with its weight, and draws are those of `resampled_moments`.
-
-Of the mean m = Σwv / Σw the error is √(Σw²(v − m)² n/(n − 1)) / Σw, to first order. Weights must be above 0. */
+/* Weighted mean and n times its squared error of the bootstrap samples number `first`, `first` + 1, …: a query is
+   drawn together with its weight, with the same draws as `resampled_moments`. The error of the mean m = Σwv / Σw is
+   √(Σw²(v − m)² n/(n − 1)) / Σw, to first order. Weights must be positive. */
 KERNEL(void, resampled_ratios)(i8 n, i8 r, const f8 values[n], const f8 weights[n], u8 start, i8 first, f8 means[r],
                                f8 variances[r]) {
     const i8 words = (n + 1) / 2;

@@ -9,12 +9,12 @@ independent. That block is kept factored, G_SS + σ = LLᵀ:
 - a cut that depends on the support cannot enter; but then the objective is linear along the dependence, and following
   it downhill drives another cut out, whose place it takes.
 
-Steps are computed from the current gradient, so rounding in the factor is corrected by the next step and never piles
-up. The result is feasible whatever happens, and any feasible α certifies a lower bound.
+Steps are computed from the current gradient, so the next step corrects rounding in the factor. The result is always
+feasible, and any feasible α certifies a lower bound.
 One set of instructions is enough. */
 #include "sums.h"
 
-#define DEPENDENT 1e-12 /* a pivot below this part of its diagonal entry: the cut depends on the support */
+#define DEPENDENT 1e-12 /* a pivot below this fraction of its diagonal entry: the cut depends on the support */
 #define REFINEMENTS 3
 
 typedef struct {
@@ -84,8 +84,8 @@ static i8 go_to_minimum(const Programme *at) {
     return blocked;
 }
 
-/* The row of the factor after the last, for cut j; false where its pivot vanishes (the rest of the row is then
-complete). */
+/* Compute the next row of the factor, for cut j; return false if its pivot vanishes (the rest of the row is then
+   complete). */
 static bool append(const Programme *at, i8 j) {
     f8 *row = at->factor + at->size * at->n;
     const f8 *cut = at->G + j * at->n, whole = cut[j] + at->sigma;
@@ -97,9 +97,8 @@ static bool append(const Programme *at, i8 j) {
     return pivot > DEPENDENT * whole;
 }
 
-/* Go downhill along δ = (d, 1) with (G + σ) δ = 0 until a weight is 0: its position, or −1 if that is j's own.
-
-Σδ = 0, and since Gδ = 0 the objective is linear along δ, with slope −bᵀδ. */
+/* Descend along δ = (d, 1) with (G + σ) δ = 0 until a weight is 0; return its position, or −1 if it is j itself. Σδ
+   = 0, and since Gδ = 0 the objective is linear along δ, with slope −bᵀδ. */
 static i8 go_along_dependence(const Programme *at, i8 j) {
     f8 *d = at->x, *alpha = at->alpha, slope = -at->b[j];
     const f8 *row = at->factor + at->size * at->n;
@@ -115,7 +114,7 @@ static i8 go_along_dependence(const Programme *at, i8 j) {
             length = alpha[support[i]] / (-sign * d[i]);
             blocked = i;
         }
-    if (isfinite(length)) { /* it is, unless rounding hides that some δ_i must be negative; then j stays out */
+    if (isfinite(length)) { /* it is, unless rounding hides a negative δ_i; then j stays out */
         for (i8 i = 0; i < size; i++) alpha[support[i]] = larger(0.0, alpha[support[i]] + sign * length * d[i]);
         alpha[j] += sign * length;
     }
@@ -124,7 +123,7 @@ static i8 go_along_dependence(const Programme *at, i8 j) {
     return blocked;
 }
 
-/* Take a row out of the factor; rotations bring it back to triangular form. */
+/* Remove a row from the factor; rotations restore its triangular form. */
 static void leave(Programme *at, i8 position) {
     const i8 n = at->n, size = at->size;
     f8 *factor = at->factor;
@@ -135,7 +134,7 @@ static void leave(Programme *at, i8 position) {
     for (i8 i = position; i < size - 1; i++) {
         const f8 here = factor[i * n + i], next = factor[i * n + i + 1], r = sqrt(here * here + next * next);
         const f8 c = here / r, s = next / r, minus_s = -s;
-        /* GCC fuses a sum beside a difference of products whatever -ffp-contract says, so both are sums here. */
+        /* GCC fuses a sum next to a difference of products despite -ffp-contract, so both are sums here. */
         for (i8 t = i; t < size - 1; t++) {
             const f8 left = factor[t * n + i], right = factor[t * n + i + 1];
             factor[t * n + i] = c * left + s * right;
@@ -145,7 +144,7 @@ static void leave(Programme *at, i8 position) {
     at->size--;
 }
 
-/* Take cut j into the support, at the expense of others while it depends on them. */
+/* Add cut j to the support, removing others while it depends on them. */
 static void enter(Programme *at, i8 j) {
     while (!append(at, j)) {
         i8 blocked = go_along_dependence(at, j);
@@ -161,9 +160,9 @@ INLINE bool in_support(const Programme *at, i8 j) {
     return false;
 }
 
-/* From the first gradient to the end; the number of steps taken. */
+/* Run from the first gradient to the end; return the number of steps. */
 static i8 descend(Programme *at, f8 accuracy) {
-    const i8 limit = 1000 + 50 * at->n; /* degenerate steps could cycle; whatever we have then is feasible */
+    const i8 limit = 1000 + 50 * at->n; /* degenerate steps could cycle; the current point is feasible */
     i8 refined = 0, entered = -1;
     find_gradient(at);
     for (i8 step = 0; step < limit; step++) {
@@ -172,14 +171,14 @@ static i8 descend(Programme *at, f8 accuracy) {
         if (blocked >= 0) {
             const i8 left = at->support[blocked];
             leave(at, blocked);
-            if (left == entered) return step; /* out before it carried weight: its derivative was low by rounding */
+            if (left == entered) return step; /* removed before it carried weight: its derivative was low by rounding */
             continue;
         }
         i8 lowest = 0;
         for (i8 i = 1; i < at->n; i++)
             if (at->grad[i] < at->grad[lowest]) lowest = i;
         if (at->grad[lowest] >= dot(at->n, at->alpha, at->grad) - accuracy) return step;
-        if (in_support(at, lowest)) { /* the support's own derivatives are not level yet: rounding */
+        if (in_support(at, lowest)) { /* the derivatives of the support are not yet equal: rounding */
             entered = -1;
             if (++refined > REFINEMENTS) return step;
         } else {
@@ -191,9 +190,8 @@ static i8 descend(Programme *at, f8 accuracy) {
     return limit;
 }
 
-/* Improve the feasible `alpha` in place until no derivative lies more than `accuracy` below their mean; what that
-leaves of the optimal value is at most as much. Its positive entries are the support to start from. The number of steps
-taken. */
+/* Improve the feasible `alpha` in place until no derivative is more than `accuracy` below their mean, which also
+   bounds the remaining suboptimality. Its positive entries are the initial support. Return the number of steps. */
 KERNEL(i8, minimize_on_simplex)(i8 n, const f8 G[n][n], const f8 b[n], f8 alpha[n], f8 accuracy) {
     f8 *numbers = scratch(n * (n + 3), sizeof(f8));
     i8 *support = scratch(n, sizeof(i8));

@@ -1,11 +1,11 @@
-/* SoftRank: src/toprank/losses/smooth.py says what is computed. For each document j with a gain, the distribution
-of its rank is built by adding one competitor at a time, and walked back for the slopes. */
+/* SoftRank; src/toprank/losses/smooth.py explains the computation. For each document j with a gain, the distribution
+   of its rank is built by adding one competitor at a time, and traversed backwards for the slopes. */
 #include "sums.h"
 
 #define INV_SQRT_PI 0.56418958354775628695
 
 typedef struct {
-    i8 width; /* of a stage: the ranks that weigh something in whole vectors, and a vector of zeros for before[−1] */
+    i8 width; /* per stage: the ranks with nonzero weight in whole vectors, and a vector of zeros for before[−1] */
     f8 *whole, *beats, *slope, *force, *bend, *after, *stages;
 } Work;
 
@@ -20,8 +20,8 @@ ROW_FUNCTION void add_competitor(i8 n, f8 win, const f8 *restrict before, f8 *re
     for (i8 r = 0; r < n; r++) after[r] = before[r] * lose + before[r - 1] * win;
 }
 
-/* Σ_r stage[r]·(after[r + 1] − after[r]), and one competitor less: after[r] becomes after[r]·(1 − win) + after[r +
-1]·win. */
+/* Σ_r stage[r]·(after[r + 1] − after[r]), and remove one competitor: after[r] becomes after[r]·(1 − win) + after[r +
+   1]·win. */
 ROW_FUNCTION f8 step_back(i8 n, f8 win, const f8 *restrict stage, f8 *restrict after) {
     const f8 lose = 1.0 - win;
     f8 total[LANES] = {0};
@@ -31,8 +31,8 @@ ROW_FUNCTION f8 step_back(i8 n, f8 win, const f8 *restrict stage, f8 *restrict a
     return joined(total);
 }
 
-/* stages[i][r]: the chance that r of the documents 0 … i − 1 beat j, for as many r as weigh something; Σ_r p(r)/F(r).
-*/
+/* stages[i][r]: the probability that r of the documents 0 … i − 1 beat j, for all r with nonzero weight; return Σ_r
+   p(r)/F(r). */
 static f8 rank_distribution(i8 m, i8 depth, const f8 *rank_weights, const Work *work) {
     f8 total = 0.0;
     work->stages[0] = 1.0;
@@ -44,8 +44,8 @@ static f8 rank_distribution(i8 m, i8 depth, const f8 *rank_weights, const Work *
     return total;
 }
 
-/* slope[i] = d E[1/F(rank of j)] / d beats[i] ≤ 0, by walking the recursion backwards: after[r] is the expectation
-given that r documents among those up to i beat j. */
+/* slope[i] = d E[1/F(rank of j)] / d beats[i] ≤ 0, by the backward recursion: after[r] is the expectation given that
+   r documents among those up to i beat j. */
 static void slopes_back(i8 m, i8 depth, const f8 *rank_weights, const Work *work) {
     memset(work->after, 0, (size_t)(work->width + LANES) * sizeof(f8));
     memcpy(work->after, rank_weights, (size_t)least(m, depth) * sizeof(f8));
@@ -54,7 +54,7 @@ static void slopes_back(i8 m, i8 depth, const f8 *rank_weights, const Work *work
                                    work->after);
 }
 
-/* From d/dπ_ij to the scores: dπ_ij/dz_i = e^{−u²}/√π, u = z_i − z_j. */
+/* Convert d/dπ_ij to derivatives by the scores: dπ_ij/dz_i = e^{−u²}/√π, u = z_i − z_j. */
 ROW_FUNCTION void forces(i8 m, f8 own, f8 worth, const f8 z[restrict m], const f8 slope[restrict m],
                          f8 force[restrict m], f8 bend[restrict m]) {
     for (i8 i = 0; i < m; i++) {
@@ -64,7 +64,7 @@ ROW_FUNCTION void forces(i8 m, f8 own, f8 worth, const f8 z[restrict m], const f
     }
 }
 
-/* Adds the row to `to`, and gives its sum; rows go on with zeros to a whole vector. */
+/* Add the row to `to`, and return its sum; rows are padded with zeros to a whole vector. */
 ROW_FUNCTION f8 added(i8 m, const f8 *restrict row, f8 *restrict to) {
     const f8 total = sum(whole_vectors(m), row);
     for (i8 i = 0; i < m; i++) to[i] += row[i];

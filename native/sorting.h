@@ -1,17 +1,17 @@
-/* The only sort: largest first, equal values in the order in which they came. Comparisons alone decide, so the order is the
-same on every machine. NaN has no place in an order: callers leave it out, and it does no harm but in the result. */
+/* Sorting: largest first, stable. Only comparisons decide, so the order is the same on every machine. NaN cannot be
+   ordered: callers must exclude it; otherwise only the result is affected. */
 #ifndef TOPRANK_SORTING_H
 #define TOPRANK_SORTING_H
 
 #include "sorting_network.h"
 #include "vectors.h"
 
-#define COUNTED 32     /* up to so many values, comparing all pairs without a branch is fastest */
+#define COUNTED 32     /* maximum number of values for which comparing all pairs without a branch is fastest */
 #define SPREAD 3       /* buckets for each value */
 #define FULL_BUCKET 32 /* values in one bucket before merging beats insertion */
-#define MOST_DEALT (1 << 28) /* values: buckets are numbered in 32 bits */
+#define MOST_DEALT (1 << 28) /* maximum number of values: buckets are numbered in 32 bits */
 
-/* Memory to sort up to `n` values: what `sort_down` leaves in `sorted` and `order`, and its scratch. */
+/* Memory for sorting up to `n` values: the results of `sort_down` in `sorted` and `order`, and its scratch. */
 typedef struct {
     f8 *sorted, *other_sorted;
     i8 *order, *other_order;
@@ -29,7 +29,7 @@ INLINE bool make_sorter(Sorter *sorter, i8 n) {
     return true;
 }
 
-/* The place of a value is the number of values above it, and of equal ones before it. */
+/* The rank of a value is the number of values above it, and of equal ones before it. */
 static void sort_by_counting(i8 n, const f8 *restrict values, const i8 *restrict numbers, f8 *restrict sorted,
                              i8 *restrict order) {
     f8 all[COUNTED + WIDTH];
@@ -53,8 +53,8 @@ static void sort_by_counting(i8 n, const f8 *restrict values, const i8 *restrict
     }
 }
 
-/* counts[b] = how many values lie in buckets before b, of the n ≤ 255 that are counted: eight bytes are added up at a time,
-by a product. Whether no bucket holds more than `full`. */
+/* counts[b] = number of values in buckets before b, of the n ≤ 255 that are counted: eight bytes are added at a
+   time, by a product. Return whether no bucket contains more than `full`. */
 INLINE bool add_up_bytes(i8 words, u1 *counts, u1 full) {
     u1 fullest = 0;
     for (i8 b = 0; b < 8 * words; b++) fullest = counts[b] > fullest ? counts[b] : fullest;
@@ -80,7 +80,7 @@ INLINE bool add_up(i8 buckets, i4 *counts, i4 full) {
     return fullest <= full;
 }
 
-/* Insertion, where few values stand the wrong way round. */
+/* Insertion sort for nearly sorted values. */
 INLINE void insert_misplaced(i8 n, f8 *restrict sorted, i8 *restrict order) {
     for (i8 i = 1; i < n; i++) {
         const f8 value = sorted[i];
@@ -96,8 +96,8 @@ INLINE void insert_misplaced(i8 n, f8 *restrict sorted, i8 *restrict order) {
     }
 }
 
-/* SPREAD · n buckets of equal width, highest values first, then insertion mends the order inside them: linear for values that
-spread. False where one bucket is so full that insertion would be slow. */
+/* SPREAD · n buckets of equal width, highest values first, then insertion sort within them: linear for spread-out
+   values. Return false if one bucket is so full that insertion would be slow. */
 static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict numbers, f8 high, f8 scale,
                             f8 *restrict sorted, i8 *restrict order, i4 *restrict buckets) {
     const f8 last = (f8)(SPREAD * n - 1);
@@ -123,8 +123,8 @@ static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict 
         DEAL(counts)
     }
 #undef DEAL
-    /* Most buckets hold one value or two, and whether two stand the wrong way round nobody can foresee: one pass without a
-    branch carries the smaller one on. Then few are left for insertion, whose branch is nearly always the same. */
+    /* Most buckets contain one or two values, and the order of two is unpredictable: one pass without a branch
+       carries the smaller one on. Then little is left for insertion, whose branch is nearly always the same. */
     f8 carried = sorted[0];
     i8 carried_number = order[0];
     for (i8 i = 1; i < n; i++) {
@@ -142,7 +142,7 @@ static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict 
     return true;
 }
 
-/* Runs of 1, 2, 4 … are merged from one array into the other; the result is brought home at the end. */
+/* Merge runs of 1, 2, 4 … from one array into the other; copy the result back at the end if needed. */
 static void sort_by_merging(i8 n, const f8 *values, const i8 *numbers, Sorter *sorter) {
     f8 *from = sorter->sorted, *to = sorter->other_sorted;
     i8 *from_order = sorter->order, *to_order = sorter->other_order;
@@ -197,7 +197,7 @@ static void sort_down(i8 n, const f8 *values, const i8 *numbers, Sorter *sorter)
     for (; i < n; i++) highs[0] = larger(values[i], highs[0]), lows[0] = smaller(values[i], lows[0]);
     f8 high = highs[0], low = lows[0];
     for (int lane = 1; lane < 8; lane++) high = larger(high, highs[lane]), low = smaller(low, lows[lane]);
-    f8 scale = (f8)(SPREAD * n - 1) / (high - low); /* 0 or NaN where the range is infinite, infinite where it is nothing */
+    f8 scale = (f8)(SPREAD * n - 1) / (high - low); /* 0 or NaN if the range is infinite, infinite if it is 0 */
     if (!(scale > 0.0 && scale < INFINITY) || n > MOST_DEALT ||
         !sort_by_buckets(n, values, numbers, high, scale, sorter->sorted, sorter->order, sorter->buckets))
         sort_by_merging(n, values, numbers, sorter);

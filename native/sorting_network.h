@@ -1,9 +1,8 @@
-/* Up to 256 values sorted in registers, for machines with AVX-512: the order is that of `sort_down`.
-
-A value and its number fit into one integer: 56 bits that order as values do, the largest first, and eight of the number, so
-that equal values stay in the order in which they came. Sixty-four of them are sorted by a network without a branch: columns
-of eight registers, then merges of two, four and eight registers; longer lists are merged from these. Values whose 56 bits
-agree are put right afterwards. */
+/* Sort up to 256 values in registers, on machines with AVX-512, in the same order as `sort_down`. A value and its
+   index fit into one integer: 56 bits that order like the values, the largest first, and eight bits of the index, so
+   that the sort is stable. Sixty-four of them are sorted by a network without branches: columns of eight registers,
+   then merges of two, four and eight registers; longer lists are merged from these. Values with equal 56 bits are
+   fixed afterwards. */
 #ifndef TOPRANK_SORTING_NETWORK_H
 #define TOPRANK_SORTING_NETWORK_H
 
@@ -12,7 +11,7 @@ agree are put right afterwards. */
 #ifdef __AVX512F__
 #include <immintrin.h>
 
-#define NETWORK 256 /* values at most: so many numbers have eight bits */
+#define NETWORK 256 /* maximum number of values: indices have eight bits */
 
 INLINE void exchange(__m512i *a, __m512i *b) {
     const __m512i low = _mm512_min_epu64(*a, *b);
@@ -20,8 +19,8 @@ INLINE void exchange(__m512i *a, __m512i *b) {
     *a = low;
 }
 
-/* Two ascending halves of `n` registers become one ascending list: the second is turned round, so that the whole first rises
-and then falls; exchanges at half the distance each time sort such a list. */
+/* Merge two ascending halves of `n` registers into one ascending list: the second is reversed, so that the whole
+   first rises and then falls; exchanges at successively halved distances sort such a list. */
 INLINE void merge_halves(__m512i *v, const int n) {
     const __m512i backwards = _mm512_setr_epi64(7, 6, 5, 4, 3, 2, 1, 0);
     for (int i = 0; i < n / 4; i++) {
@@ -51,7 +50,7 @@ static void sort_64(__m512i *keys) {
     for (int i = 0; i < 8; i++) v[i] = keys[i];
 #pragma GCC unroll 19
     for (int i = 0; i < 19; i++) exchange(v + pairs[i][0], v + pairs[i][1]);
-    for (int i = 0; i < 8; i += 2) { /* rows for columns: in pairs, fours and eights */
+    for (int i = 0; i < 8; i += 2) { /* transpose: in pairs, fours and eights */
         w[i] = _mm512_unpacklo_epi64(v[i], v[i + 1]);
         w[i + 1] = _mm512_unpackhi_epi64(v[i], v[i + 1]);
     }
@@ -80,8 +79,8 @@ static void sort_by_network(i8 n, const f8 *restrict values, const i8 *restrict 
     for (i8 i = 0; i < vectors; i++) {
         const i8 left = most(0, least(8, n - 8 * i));
         const __mmask8 there = (__mmask8)((1u << left) - 1);
-        /* Adding 0 makes −0 the 0 that it equals. Positive numbers order by all bits but the sign, largest first once these are
-        turned; of negative ones the sign is set, and they order the right way round as they are. */
+        /* Adding 0 turns −0 into 0. Positive numbers order by all bits but the sign, largest first after inversion;
+           for negative ones the sign is set, and they are already in order. */
         const __m512d value = _mm512_add_pd(_mm512_maskz_loadu_pd(there, values + 8 * i), _mm512_setzero_pd());
         const __m512i bits = _mm512_castpd_si512(value);
         const __m512i turned = _mm512_andnot_si512(_mm512_srai_epi64(bits, 63), _mm512_set1_epi64(INT64_MAX));

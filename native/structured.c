@@ -1,14 +1,14 @@
-/* SVM-map: the worst ranking of each query under the structured hinge on average precision (losses/hinges.py).
-One set of instructions is enough. */
+/* SVM-map: the worst ranking of each query under the structured hinge on average precision (losses/hinges.py). One
+   instruction set is sufficient. */
 #include "toprank.h"
 
 typedef struct {
-    i8 *good, *bad;                 /* documents, by falling score */
-    f8 *good_scores, *turned;       /* turned[i]: irrelevant documents that stand just above the i-th relevant one */
-    f8 *places, *gains;             /* 1, 2, …; what an irrelevant document gains by each relevant one that it passes */
+    i8 *good, *bad;                 /* documents, by decreasing score */
+    f8 *good_scores, *turned;       /* turned[i]: irrelevant documents just above the i-th relevant one */
+    f8 *places, *gains;             /* 1, 2, …; gain for each relevant document passed */
 } Room;
 
-/* The loss of one query; factor/(R·N) is added to `grad` for each pair that the worst ranking turns round. */
+/* The loss of one query; factor/(R·N) is added to `grad` for each pair that the worst ranking inverts. */
 static f8 worst_ranking(const Room *room, i8 n_good, i8 n_bad, const f8 *scores, f8 factor, f8 *grad) {
     const f8 R = (f8)n_good, N = (f8)n_bad, step = factor / R / N;
     const f8 *restrict place = room->places, *restrict good = room->good_scores;
@@ -42,7 +42,7 @@ static f8 worst_ranking(const Room *room, i8 n_good, i8 n_bad, const f8 *scores,
     return total;
 }
 
-/* Give documents of equal score the mean of their subgradients: still one, by symmetry. */
+/* Assign the mean of their subgradients to documents with equal scores: still a subgradient, by symmetry. */
 static void share_among_ties(const f8 *scores, i8 n, const i8 *documents, f8 *grad) {
     i8 start = 0;
     for (i8 k = 1; k <= n; k++) {

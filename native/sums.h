@@ -1,8 +1,8 @@
-/* What a sum is: element i goes to lane i mod 8, the lanes are joined in `joined`, and what is left over behind the last whole
-eight is added one by one and joins last. Rows that go on with zeros to a whole eight have nothing left over.
-
-The lanes are a plain array, added to by a loop of eight: compilers keep it in registers of any width, while GCC moves a
-vector that is wider than the machine's registers through memory (measured on AVX2: 16 times slower). */
+/* Definition of a sum: element i is added to lane i mod 8, the lanes are combined in `joined`, and the elements
+   behind the last whole eight are added one by one and combined last. Rows padded with zeros to a whole eight have
+   no remainder. The lanes are a plain array, added to by a loop of eight: compilers keep it in registers of any
+   width, while GCC moves a vector wider than the machine's registers through memory (measured on AVX2: 16 times
+   slower). */
 #ifndef TOPRANK_SUMS_H
 #define TOPRANK_SUMS_H
 

@@ -1,9 +1,9 @@
-/* Drawing label vectors from known probabilities. Randomness is a counter, not a state (splitmix64).
-One set of instructions is enough. */
+/* Sampling label vectors from known probabilities. Randomness is a counter without state (splitmix64). One
+   instruction set is sufficient. */
 #include "toprank.h"
 
-/* The ideal DCG of so many documents of each grade: the ideal order takes the grades in blocks, so nothing is sorted.
-*/
+/* The ideal DCG for these numbers of documents per grade: the ideal order takes the grades in blocks, so sorting is
+   unnecessary. */
 INLINE f8 ideal_of(i8 g, i8 cut, const i8 *counts, const f8 *gains, const i8 *by_gain, const f8 *depth) {
     f8 ideal = 0.0;
     for (i8 i = 0, rank = 0; i < g; i++) {
@@ -14,10 +14,9 @@ INLINE f8 ideal_of(i8 g, i8 cut, const i8 *counts, const f8 *gains, const i8 *by
     return ideal;
 }
 
-/* Add up G(y_j) / IDCG(y), and its square, over label vectors y drawn for the queries `first` to `last` (not included).
-
-`cumulative` is P(grade ≤ g) by document and grade, `gains` G by grade, `by_gain` the grades, largest gain first,
-`depth` Σ_{j ≤ r} 1/F(j) for r = 0 … cut-off. The seed and the query's number decide the draws. */
+/* Accumulate G(y_j) / IDCG(y), and its square, over label vectors y sampled for the queries `first` to `last`
+   (exclusive). `cumulative` is P(grade ≤ g) by document and grade, `gains` G by grade, `by_gain` the grades, largest
+   gain first, `depth` Σ_{j ≤ r} 1/F(j) for r = 0 … cut-off. The seed and the query's number determine the samples. */
 KERNEL(i8, sample_ratios)(i8 n, i8 g, i8 d, i8 q, const f8 cumulative[n][g], const f8 gains[g], const i8 by_gain[g],
                           const f8 depth[d], const i8 offsets[q + 1], i8 first, i8 last, i8 samples, u8 seed,
                           f8 total[n], f8 squares[n]) {

@@ -1,14 +1,13 @@
-/* What a query and a document have in common: one binary search in the document's words for each word of the query.
-
-Words are numbered in alphabetical order, so the words that begin with a word of the query are a range of numbers, and
-the word itself is the first of them. */
+/* Term overlap of a query and a document: one binary search in the document's words for each word of the query.
+   Words are numbered in alphabetical order, so the words that begin with a word of the query are a range of numbers,
+   and the word itself is the first of them. */
 #include "vectors.h"
 
 CODES(Match, BM25, COSINE, DIRICHLET, WORDS, IDF, PREFIXES, LARGEST)
 _Static_assert(LARGEST + 1 == 7, "a column of `out` for each");
 CODES(Phrase, ABSENT, CONTAINED, EQUAL)
 
-/* The first place from `start` on, before `stop`, whose term is at least `least_term`. */
+/* Return the first position from `start` on, before `stop`, whose term is at least `least_term`. */
 INLINE i8 place_of(i8 start, i8 stop, const i4 *terms, i4 least_term) {
     while (start < stop) {
         const i8 middle = start + (stop - start) / 2;
@@ -18,10 +17,10 @@ INLINE i8 place_of(i8 start, i8 stop, const i4 *terms, i4 least_term) {
     return start;
 }
 
-/* Sums over the words that query and document share, for each row (see `toprank.text.features`). `low` and `high` are the
-range of the words that begin with a word of the query, `words` the word itself or −1; `repeats` how often it stands in the
-query; `importance` its idf over all fields, `background` μ·p(word); `norms` is k₁(1 − b + b·length/mean length),
-`penalties` log((length + μ)/μ). */
+/* Sums over the words shared by query and document, for each row (see `toprank.text.features`). `low` and `high` are
+   the range of the words that begin with a word of the query, `words` the word itself or −1; `repeats` its frequency
+   in the query; `importance` its idf over all fields, `background` μ·p(word); `norms` is k₁(1 − b + b·length/mean
+   length), `penalties` log((length + μ)/μ). */
 KERNEL(void, text_matches)
 (i8 n, i8 q, i8 d, i8 e, i8 w, const i8 documents[n], const i8 offsets[q + 1], const i8 word_offsets[q + 1],
  const i4 words[w], const i4 low[w], const i4 high[w], const f8 repeats[w], const f8 idf[w], const f8 importance[w],
@@ -50,7 +49,8 @@ KERNEL(void, text_matches)
         }
 }
 
-/* Whether the words of a query stand in a document one behind the other, or are all it has. Empty queries never do. */
+/* Return whether the words of a query occur in a document as a phrase, or are its whole text; false for empty
+   queries. */
 KERNEL(void, text_phrases)
 (i8 n, i8 q, i8 d, i8 e, i8 w, const i8 documents[n], const i8 offsets[q + 1], const i8 word_offsets[q + 1],
  const i4 words[w], const i8 starts[d + 1], const i4 sequence[e], u1 out[restrict n]) {

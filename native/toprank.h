@@ -1,23 +1,23 @@
-/* What every kernel file begins with: the types, how a kernel is declared, and memory for scratch.
+/* Common header of kernel files: the types, the declaration of kernels, and scratch memory.
 
-A kernel is declared by its C prototype, and that prototype is all there is: `build.py` takes it out of the preprocessed
-source, the library carries it as text, and `toprank.kernels` checks every argument against it before a pointer is taken.
+A kernel is declared only by its C prototype: `build.py` extracts it from the preprocessed source, the library
+contains it as text, and `toprank.kernels` checks every argument against it before taking a pointer.
 
     KERNEL(void, softmax)(i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], f8 probabilities[n]) { … }
 
 is called from Python as `kernels.softmax(scores, offsets, probabilities)`:
-  * the leading integers that stand in brackets are sizes: they are deduced from the arrays, and not given;
+  * the leading integers that occur in brackets are sizes: they are deduced from the arrays, not passed;
   * `[n]` is exactly n elements, `[static n]` at least n; `[n][k]` is a matrix in C order;
-  * `const` is read; anything else is written, and must be writable;
-  * `name__u1`, `name__f4` … are one kernel for several types: the caller's arrays choose.
-Numbers that stand for a word are declared once, too: CODES(Margin, HINGE, LOGISTIC) is an enum here, and in Python
+  * `const` arrays are inputs; all others are outputs, and must be writable;
+  * `name__u1`, `name__f4` … are one kernel for several types, dispatched on the arrays' types.
+Enumerations are declared only here, too: CODES(Margin, HINGE, LOGISTIC) is an enum in C, and in Python
 `kernels.Margin.LOGISTIC` is 1.
 
-What a kernel writes shares no memory with its other arrays: the binding refuses it, so kernels may take any of their
-arguments for `restrict`. A kernel that needs scratch memory returns i8, and OUT_OF_MEMORY where there is none (MemoryError in Python).
+The outputs of a kernel share no memory with its other arrays, which the binding checks, so kernels may use `restrict`. A
+kernel that needs scratch memory returns i8, and OUT_OF_MEMORY if the allocation fails (MemoryError in Python).
 
-Every kernel is compiled once for each set of instructions (`build.py`), and gives the same bits in all of them: sums run
-over fixed lanes (`vectors.h`), products are never fused with sums, and e^x and log are our own. */
+Every kernel is compiled once for each instruction set (`build.py`), with bit-identical results: sums run
+over fixed lanes (`vectors.h`), products are never fused with sums, and e^x and log are implemented here. */
 #ifndef TOPRANK_H
 #define TOPRANK_H
 
@@ -87,7 +87,8 @@ INLINE u8 mixed(u8 word) {
     return word ^ (word >> 31);
 }
 
-/* Room for `count` things of `size` bytes, aligned to a cache line; NULL where there is none. Ends with give_back. */
+/* Allocate memory for `count` items of `size` bytes, aligned to a cache line; NULL if out of memory. Release with
+   give_back. */
 INLINE void *scratch(i8 count, size_t size) {
     if (count < 0 || (u8)count > (SIZE_MAX - 64 - sizeof(void *)) / size) return NULL;
     char *whole = malloc((size_t)count * size + 64 + sizeof(void *));

@@ -1,11 +1,10 @@
-/* Loops over TREC files: lines of words separated by any blanks.
-One set of instructions is enough. */
+/* Loops over TREC files: lines of words separated by blanks. One instruction set is sufficient. */
 #include "decimals.h"
 
-/* What is wrong with a line. */
+/* Errors in a line. */
 CODES(TrecFault, FINE, COLUMNS, VALUE, FINITE, SIZE)
 
-/* A space, tab, carriage return, vertical tab or form feed: what is blank within a line. */
+/* A space, tab, carriage return, vertical tab or form feed: blanks within a line. */
 INLINE bool is_blank(u1 byte) { return byte == ' ' || byte == '\t' || (byte >= 11 && byte <= 13); }
 
 INLINE i8 skip_blanks(const u1 *text, i8 at, i8 end) {
@@ -17,7 +16,7 @@ INLINE i8 word_end(const u1 *text, i8 at, i8 end) {
     return at;
 }
 
-/* An upper bound on the number of lines that hold something. */
+/* An upper bound on the number of non-empty lines. */
 KERNEL(i8, count_lines)(i8 n, const u1 text[n]) {
     i8 lines = 0;
     for (i8 at = 0; at < n;) {
@@ -28,10 +27,9 @@ KERNEL(i8, count_lines)(i8 n, const u1 text[n]) {
     return lines;
 }
 
-/* Read lines whose columns 0 and 2 are ids and whose `value_column` (above 2) is a number: what is wrong, 0 if nothing.
-
-`at` is where to start; each line must have n_columns words, and more where `rest`. `spans` gets start and end of both
-ids, `values` the number, `found` how many lines were read and where the fault is. */
+/* Read lines whose columns 0 and 2 are ids and whose `value_column` (above 2) is a number; return the error, 0 if
+   none. Reading starts at `at`; each line must have n_columns words, or more if `rest`. `spans` receives start and
+   end of both ids, `values` the number, `found` the number of lines and the position of the error. */
 KERNEL(i8, trec_table)(i8 n, i8 r, const u1 text[n], i8 at, i8 n_columns, u1 rest, i8 value_column, i8 spans[r][4],
                        f8 values[r], i8 found[2]) {
     i8 rows = 0, fault = FINE, start;
@@ -68,8 +66,8 @@ KERNEL(i8, trec_table)(i8 n, i8 r, const u1 text[n], i8 at, i8 n_columns, u1 res
     return fault;
 }
 
-/* Copy the words at spans[:, first] to spans[:, first + 1] byte by byte into rows of letters; whether one is not ASCII.
-*/
+/* Copy the words at spans[:, first] to spans[:, first + 1] byte by byte into rows of letters; return whether one is
+   not ASCII. */
 KERNEL(i8, copy_words)(i8 n, i8 r, i8 w, const u1 text[n], const i8 spans[r][4], i8 first, u4 letters[r][w]) {
     u4 together = 0;
     for (i8 row = 0; row < r; row++) {
@@ -82,13 +80,13 @@ KERNEL(i8, copy_words)(i8 n, i8 r, i8 w, const u1 text[n], const i8 spans[r][4],
     return together > 127;
 }
 
-/* A number for each pair of words (rows of letters, zeros behind them): equal pairs have equal numbers (FNV-1a). */
+/* Compute a hash for each pair of words (rows of letters padded with zeros): equal pairs have equal hashes (FNV-1a). */
 KERNEL(void, hash_pairs)(i8 n, i8 a, i8 b, const u4 one[n][a], const u4 other[n][b], u8 hashes[n]) {
     const u8 prime = 1099511628211u;
     for (i8 row = 0; row < n; row++) {
         u8 code = 14695981039346656037u;
         for (i8 k = 0; k < a && one[row][k]; k++) code = (code ^ one[row][k]) * prime;
-        code = (code ^ ((u8)1 << 32)) * prime; /* no letter: keeps ("ab", "c") and ("a", "bc") apart */
+        code = (code ^ ((u8)1 << 32)) * prime; /* separator: distinguishes ("ab", "c") from ("a", "bc") */
         for (i8 k = 0; k < b && other[row][k]; k++) code = (code ^ other[row][k]) * prime;
         hashes[row] = code;
     }

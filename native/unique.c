@@ -1,22 +1,23 @@
-/* Unique softmax: a document against those of lower grades alone (losses/unique.py).
+/* Unique softmax: each document against all documents of lower grades (losses/unique.py).
 
-Documents are sorted by rising label within each query; begin[i] counts those of lower grades than document i (from its
-query's start), the document set of i is these and i itself, and c_i its weight: Σ_i c_i·log(1 + Σ_{j<begin} e^{s_j − s_i}).
+Documents are sorted by rising label within each query; begin[i] counts the documents of lower grades than document i
+(from its query's start), the document set of i consists of these and i itself, and c_i its weight: Σ_i c_i·log(1 +
+Σ_{j<begin} e^{s_j − s_i}).
 
 All exponentials of a group of equal labels are relative to the largest score below the group, so the sum over what lies
 below is between 1 and m. From a group to the next better one that reference can only rise; `ratio` ≤ 1 carries sums over
 lower documents upwards and sums over better documents' terms downwards, so nothing overflows in either direction. */
 #include "sums.h"
 
-/* Of the documents of one query, in the order of their labels. */
+/* Arrays over the documents of one query, in the order of their labels. */
 typedef struct {
     f8 *e;      /* e^(s_j − the reference of the next better group) */
     f8 *ratio;  /* at a group's first place: e^(its reference − the next better group's) */
     f8 *below;  /* at a group's first place: the sum over everything below it */
-    f8 *excess; /* s_i less the reference of its own group */
+    f8 *excess; /* s_i minus the reference of its group */
 } Sums;
 
-/* The place behind the group that begins at `first`. */
+/* Return the position behind the group that begins at `first`. */
 INLINE i8 group_end(i8 m, i8 first, const i8 *begin) {
     i8 end = first + 1;
     while (end < m && begin[end] == first) end++;
@@ -37,8 +38,8 @@ static void sums_of(i8 m, const f8 *s, const i8 *begin, Sums at) {
     }
 }
 
-/* A document's share of its own set, and of what e^s of the others is multiplied by: 1/(below + e^excess). Where the excess
-is large, e^excess is never formed. */
+/* A document's probability in its own set, and the factor of e^s of the others: 1/(below + e^excess). If the excess
+   is large, e^excess is never computed. */
 typedef struct {
     f8 own, each, loss;
 } Share;
@@ -53,7 +54,7 @@ INLINE Share share_of(f8 below, f8 excess) {
     return (Share){small / total, 1.0 / total, log1(total) - excess};
 }
 
-/* Per query the loss, and the gradient and the curvature's diagonal times the query's scale. */
+/* Compute the loss of each query, and the gradient and the curvature's diagonal times the query's scale. */
 KERNEL(i8, unique_sums)
 (i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], const i8 begin[n], const f8 weights[n], const f8 scale[q],
  f8 grad[n], f8 diagonal[n], f8 losses[q]) {
@@ -109,7 +110,7 @@ KERNEL(i8, unique_times)
         const f8(*v)[width] = V + start;
         f8(*out)[width] = product + start;
         sums_of(m, scores + start, from, at);
-        /* Upwards: the row of a group's first document keeps Σ e^s V over what lies below the group. */
+        /* Upwards: the row of a group's first document stores Σ e^s V over everything below the group. */
         for (i8 d = 0; d < width; d++) lower[d] = 0.0;
         for (i8 first = 0, end; first < m; first = end) {
             end = group_end(m, first, from);
@@ -118,7 +119,7 @@ KERNEL(i8, unique_times)
             for (i8 i = first; i < end; i++)
                 for (i8 d = 0; d < width; d++) lower[d] += at.e[i] * v[i][d];
         }
-        /* Downwards: a document is in its own set and in those of all better ones. */
+        /* Downwards: a document is in its own set and in the sets of all better ones. */
         f8 once = 0.0;
         for (i8 d = 0; d < width; d++) means[d] = 0.0;
         i8 end = m;

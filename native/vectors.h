@@ -1,5 +1,5 @@
-/* Our own e^x, log and erfc of one number, without branches: compilers turn loops over them into vectors of any width, and
-the bits are the same in all of them. Below 1 ulp (tests/test_kernels.py). */
+/* e^x, log and erfc of one number, without branches: compilers vectorize loops over them for any width, with
+   identical bits. The error is below 1 ulp (tests/test_kernels.py). */
 #ifndef TOPRANK_VECTORS_H
 #define TOPRANK_VECTORS_H
 
@@ -7,8 +7,9 @@ the bits are the same in all of them. Below 1 ulp (tests/test_kernels.py). */
 
 #define LANES 8
 
-/* e^x. x = k log 2 + r with |r| ≤ log(2)/2, and e^r = 1 + r + r² (1/2! + r/3! + … + r¹¹/13!). log 2 is taken in two parts, the
-first short enough that its product with k is exact; the second joins the sum last, beside the small terms. */
+/* e^x. x = k log 2 + r with |r| ≤ log(2)/2, and e^r = 1 + r + r² (1/2! + r/3! + … + r¹¹/13!). log 2 is split into
+   two parts, the first short enough that its product with k is exact; the second is added last, together with the
+   small terms. */
 INLINE f8 exp1(f8 x) {
     const f8 round_to_whole = 0x1.8p52;
     f8 inside = x < -746.0 ? -746.0 : x > 710.0 ? 710.0 : x; /* beyond, e^x is 0 or infinite */
@@ -53,7 +54,7 @@ INLINE f8 log1(f8 x) {
 
 INLINE f8 log1p1(f8 x) {
     f8 u = 1.0 + x, k, f = split_power(u, &k);
-    f8 lost = (x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0)) / u; /* what 1 + x was rounded by */
+    f8 lost = (x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0)) / u; /* the rounding error of 1 + x */
     f8 y = log_of_parts(k == 0.0 ? x : f, k, k == 0.0 ? 0.0 : lost);
     y = fabs(x) < 0x1p-54 ? x : y;
     y = x == INFINITY ? x : y;
@@ -61,8 +62,8 @@ INLINE f8 log1p1(f8 x) {
     return x >= -1.0 ? y : NAN;
 }
 
-/* Vectors for comparisons, no wider than a register: compilers take wider ones apart, number by number. Comparisons are exact,
-so how many are made at a time changes no bit. (512 bits gain nothing: a mask there is not a vector.) */
+/* Vectors for comparisons, no wider than a register: compilers split wider ones into single numbers. Comparisons are
+   exact, so their grouping changes no bit. (512 bits have no advantage: a mask there is not a vector.) */
 #if defined(__AVX__)
 #define WIDTH 4
 #else
@@ -101,10 +102,10 @@ INLINE f8 erfc1(f8 x) {
     return x < 0.0 ? 2.0 - y : y;
 }
 
-/* So many elements rounded up to whole vectors. */
+/* Round a number of elements up to whole vectors. */
 INLINE i8 whole_vectors(i8 n) { return (n + LANES - 1) & ~(i8)(LANES - 1); }
 
-/* A loop over rows is a function of its own: gcc forgets `restrict` where a function is written into its caller. */
+/* A loop over rows is a separate function, since gcc ignores `restrict` after inlining. */
 #define ROW_FUNCTION static __attribute__((noinline))
 
 #endif

@@ -1,4 +1,4 @@
-"""Build the wheels of every machine (`TARGETS` of build.py) and the source distribution into dist/, and look into them.
+"""Build the wheels of every machine (`TARGETS` of build.py) and the source distribution into dist/, and inspect them.
 
     python native/wheels.py          # needs hatchling and ziglang: `pip install '.[wheels]'`
     python native/wheels.py --try    # the wheel of this machine, installed and used where there is no compiler
@@ -30,19 +30,19 @@ SYSTEM_DLLS = re.compile(rb"(?i)kernel32\.dll|api-ms-win-crt-[a-z0-9-]+\.dll|ucr
 
 
 def elf(library: bytes) -> list[str]:
-    """What is wrong with a library of Linux."""
+    """Return the problems of a Linux library."""
     versions = {(int(a), int(b)) for a, b in re.findall(rb"GLIBC_(\d+)\.(\d+)", library)}
     return [f"it asks for glibc {a}.{b}" for a, b in sorted(versions) if (a, b) > OLDEST_GLIBC]
 
 
 def dll(library: bytes) -> list[str]:
-    """What is wrong with a library of Windows."""
+    """Return the problems of a Windows library."""
     names = set(re.findall(rb"[\w.-]+\.dll", library, re.IGNORECASE))
     return [f"it asks for {name.decode()}" for name in sorted(names) if not SYSTEM_DLLS.fullmatch(name)]
 
 
 def dylib(library: bytes) -> list[str]:
-    """What is wrong with a library of macOS: its load commands say."""
+    """Return the problems of a macOS library, from its load commands."""
     count, at, found = struct.unpack_from("<I", library, 16)[0], 32, {}
     for _ in range(count):
         kind, size = struct.unpack_from("<II", library, at)
@@ -55,12 +55,12 @@ def dylib(library: bytes) -> list[str]:
     if (version >> 16, version >> 8 & 0xFF) > OLDEST_MACOS:
         wrong.append(f"it asks for macOS {version >> 16}.{version >> 8 & 0xFF}")
     if struct.unpack_from("<I", library, 4)[0] == 0x0100000C and 0x1D not in found:
-        wrong.append("it is not signed")  # an unsigned one is not loaded on Apple's processors
+        wrong.append("it is not signed")  # Apple's processors do not load unsigned libraries.
     return wrong
 
 
 def check(wheel: Path, tag: str) -> list[str]:
-    """What is wrong with a wheel."""
+    """Return the problems of a wheel."""
     looks: dict[str, Callable[[bytes], list[str]]] = {".so": elf, ".dll": dll, ".dylib": dylib}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -83,7 +83,7 @@ def check(wheel: Path, tag: str) -> list[str]:
 
 
 def build_all() -> None:
-    """The source distribution and every wheel, checked."""
+    """Build and check the source distribution and every wheel."""
     builder = [sys.executable, "-m", "hatchling", "build", "-d", str(DIST), "-t"]
     subprocess.run([*builder, "sdist"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     wrong = []
@@ -97,7 +97,7 @@ def build_all() -> None:
 
 
 def try_here() -> None:
-    """Install the wheel of this Linux into an environment of its own and use it, with no compiler to be found."""
+    """Install the Linux wheel into a separate environment without a compiler, and use it."""
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
     flavour = "gnu.2.17" if platform.libc_ver()[0] == "glibc" else "musl"
     (wheel,) = DIST.glob(f"toprank-*-py3-none-{TARGETS[f'{machine}-linux-{flavour}']}.whl")
@@ -114,7 +114,7 @@ def try_here() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Build and check toprank's wheels.")
     parser.add_argument("--try", dest="trial", action="store_true", help="use the wheel of this machine")
     if parser.parse_args().trial:

@@ -1,16 +1,16 @@
 /* YetiRank: neighbors in noisy orders of a query, as logistic pairs (losses/yetirank.py).
 
 Each of P orders sorts s + log(u/(1 − u)), u from a counter: a word that mixes the order's key with the document's place in
-its query, so that nothing depends on who computes what first. Neighbors at ranks k and k + 1 (from 0) whose gains
-differ are a pair of weight |difference of gains| · drop_k · state / P. `drops` holds what a step down is worth at each
-rank; `state` is what the documents above have made of it:
+its query, so that results do not depend on the order of computation. Neighbors at ranks k and k + 1 (from 0) whose gains
+differ are a pair of weight |difference of gains| · drop_k · state / P. `drops` contains the weight of a step down at
+each rank; `state` is the factor due to the documents above:
 
     PLAIN      1 (YetiRank itself, NDCG)
-    HITS       the number of relevant documents down to rank k, as if the pair's better one stood there (AP)
+    HITS       the number of relevant documents down to rank k, as if the pair's better one were there (AP)
     FIRST      1 until a relevant document has passed, then 0 (RR)
-    READING    the chance that a reader comes down to rank k, Π (1 − R) (ERR)
+    READING    the probability that a reader reaches rank k, Π (1 − R) (ERR)
 
-These are the changes of the metrics if the two changed places: for neighbors nothing stands between them.
+These are the changes of the metrics if the two neighbors are swapped.
 
 With d = s_better − s_worse a pair's loss is log(1 + e^(−d)); its slope −ξ and curvature ξ(1 − ξ), ξ = 1/(1 + e^d). The
 orders come from `base`, the losses from `scores`: two arrays, so that a line search can hold the pairs fixed. */
@@ -18,15 +18,16 @@ orders come from `base`, the losses from `scores`: two arrays, so that a line se
 
 CODES(RankState, PLAIN, HITS, FIRST, READING)
 
-/* A number for each place of a query, uniform in (0, 1): 52 bits and a half, so strictly between, without rounding. */
+/* A number for each position of a query, uniform in (0, 1): 52 bits and a half, so strictly inside, without
+   rounding. */
 INLINE f8 uniform_at(u8 key, i8 place) {
     return ((f8)(i8)(mixed(key + (u8)(place + 1) * GOLDEN) >> 12) + 0.5) * 0x1p-52;
 }
 
-/* The key of a query's order (or sample) number `number`. */
+/* The key of order (or sample) `number` of a query. */
 INLINE u8 key_of(u8 key, i8 number) { return mixed(key + (u8)(number + 1) * GOLDEN); }
 
-/* Gumbel noise −log(−log u) of a sample, by the queries' keys and the documents' places (losses/composed.py). */
+/* Gumbel noise −log(−log u) of a sample, by query key and document position (losses/composed.py). */
 KERNEL(void, gumbel_noise)
 (i8 n, i8 q, const i8 offsets[q + 1], const u8 keys[q], i8 number, f8 noise[n]) {
     for (i8 i = 0; i < q; i++) {
@@ -38,7 +39,7 @@ KERNEL(void, gumbel_noise)
     }
 }
 
-/* The pairs of one order: who, and how much. */
+/* The pairs of one order: documents and weights. */
 typedef struct {
     f8 *noisy, *weight, *slope, *loss;
     i8 *place, *better, *worse;
@@ -69,14 +70,14 @@ typedef struct {
     const f8 *drops;
 } Options;
 
-/* One query: its documents' base scores, gains, what the metric reads, and weights. */
+/* One query: base scores, gains, the metric's terms, and weights of its documents. */
 typedef struct {
     i8 m;
     u8 key;
     const f8 *base, *gains, *reads, *weights;
 } Query;
 
-/* The pairs of order number `number`, and how many there are. */
+/* Compute the pairs of order `number`; return their number. */
 static i8 pairs_of(const Options *options, const Query *of, i8 number, Room *room) {
     const i8 m = of->m;
     const u8 key = key_of(of->key, number);
@@ -111,7 +112,7 @@ static Query query_at(i8 i, bool weighted, const i8 *offsets, const u8 *keys, co
     return (Query){offsets[i + 1] - from, keys[i], base + from, gains + from, reads + from, weighted ? weights + from : weights};
 }
 
-/* Slope ξ of each pair, and its loss where that is wanted: log(1 + e^(−d)) = max(−d, 0) + log(1 + e^(−|d|)). */
+/* Slope ξ of each pair, and its loss if requested: log(1 + e^(−d)) = max(−d, 0) + log(1 + e^(−|d|)). */
 static void judge(i8 count, const f8 *scores, bool with_losses, Room *room) {
     f8 *restrict slope = room->slope, *restrict loss = room->loss;
     for (i8 p = 0; p < count; p++) slope[p] = scores[room->better[p]] - scores[room->worse[p]];
@@ -123,8 +124,8 @@ static void judge(i8 count, const f8 *scores, bool with_losses, Room *room) {
     }
 }
 
-/* Per query the loss; per document d/ds and the diagonal of d²/ds², times the query's `scale`. `weights` may be empty: all
-are 1. `drops` is as long as the longest query. */
+/* Compute the loss of each query, and d/ds and the diagonal of d²/ds² of each document, times the query's `scale`.
+   `weights` may be empty: all are 1. `drops` is as long as the longest query. */
 KERNEL(i8, yeti_sums)(i8 n, i8 q, i8 w, i8 r, const f8 scores[n], const f8 base[n], const i8 offsets[q + 1],
                       const u8 keys[q], const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 drops[r],
                       i8 kind, i8 orders, u1 with_losses, const f8 scale[q], f8 grad[n], f8 diagonal[n], f8 losses[q]) {
@@ -156,7 +157,7 @@ KERNEL(i8, yeti_sums)(i8 n, i8 q, i8 w, i8 r, const f8 scores[n], const f8 base[
     return leave(&room, 0);
 }
 
-/* H·V: a pair of curvature c moves c·(V_better − V_worse) to the better one. */
+/* H·V: a pair of curvature c adds c·(V_better − V_worse) to the better one. */
 KERNEL(i8, yeti_product)(i8 n, i8 q, i8 w, i8 r, i8 c, const f8 scores[n], const f8 base[n], const i8 offsets[q + 1],
                          const u8 keys[q], const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 drops[r],
                          i8 kind, i8 orders, const f8 scale[q], const f8 V[n][c], f8 out[n][c]) {
