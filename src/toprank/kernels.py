@@ -409,7 +409,7 @@ def library() -> KernelLibrary:
     native = Path(__file__).parents[2] / "native"
     if (native / "build.py").exists() and loaded.identity != _identity(native):
         raise ImportError(
-            f"The compiled kernels {loaded.path} are out of date with the sources in {native}: run `make`, or `python "
+            f"The compiled kernels {loaded.path} were not built from the sources in {native}: run `make`, or `python "
             "native/build.py`."
         )
     return loaded
