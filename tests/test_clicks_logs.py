@@ -86,11 +86,11 @@ def given_as(log, form, folder):
     metadata=st.sampled_from(["whole", "fractions", "truth", "words"]),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_log_comes_back_from_any_form(rows, form, carried, tmp_path_factory):
+def test_any_log_comes_back_from_any_form(rows, form, metadata, tmp_path_factory):
     session, document, position, click = zip(*rows, strict=True)
     n = len(rows)
     values = {"whole": np.arange(n), "fractions": np.arange(n) / 4, "truth": np.arange(n) % 2 == 0,
-              "words": np.array([f"é, {place}" for place in range(n)])}[carried]  # fmt: skip
+              "words": np.array([f"é, {place}" for place in range(n)])}[metadata]  # fmt: skip
     log = ClickLog.from_columns(
         [f"{one} q\n" for one in session], document, position, click, session=session, ranker=values
     )
@@ -117,7 +117,7 @@ def test_shuffled_rows_give_the_same_log(rows, words, order):
     order.shuffle(mixed)
     one, two = made(rows), made(mixed)
     assert plain(one) == plain(two)
-    assert one.left_out == two.left_out
+    assert one.dropped == two.dropped
     assert (one.pair == two.pair).all()
     assert (one.offsets == two.offsets).all()
 
@@ -163,7 +163,7 @@ def test_parts_of_a_log_are_parts(rows, order, data):
 
 @pytest.mark.parametrize("wrong", [[300], [-1], [True], ["a"], [0.5]])
 def test_sessions_that_are_not_there_cannot_be_chosen(wrong, log):
-    with pytest.raises(DataError, match="numbers from 0 to 299"):
+    with pytest.raises(DataError, match=r"by index \(0 to 299\)"):
         log.select(wrong)
     assert log.select([]).n_sessions == 0
 
@@ -311,11 +311,11 @@ HEAD, GOOD = "session,query,document,position,click\n", "1,q,a,1,0\n1,q,b,2,1\n"
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("2,q,a,1e18,0", r"Row 2 \(counted from 0\) has the position 1e\+18: .* from 1 to 10,000"),
+        ("2,q,a,1e18,0", r"Row 2 \(counted from 0\) has the position 1e\+18\. .* from 1 to 10,000"),
         ("2,q,a,10001,0", r"Row 2 \(counted from 0\) has the position 10001"),
         ("2,q,a,NaN,0", "has the position nan"),
         ("2,q,a,-1,0", "has the position -1"),
-        ("2,q,a,0,0", "has the position 0: .* first_position=0"),
+        ("2,q,a,0,0", r"has the position 0\. .* first_position=0"),
         ("2,q,a,2.5,0", r"has the position 2\.5"),
         ("2,q,a,first,0", r"'position' \(position\) must contain numbers, but has 'first' in row 2 \(counted from 0\)"),
         ("2,q,a,true,0", "has 'true' in row 2"),
@@ -375,7 +375,7 @@ def test_ids_of_any_type_are_joined():
         ({"query": pd.Categorical(["a", None, "a"])}, "is empty in row 1"),
         ({"query": ["a", 1, 2.5]}, "'query' holds values of several kinds"),
         ({"dwell": ["a", 1, 2.5]}, "'dwell' holds values of several kinds"),
-        ({"position": [True, False, True]}, "must hold numbers, not bool"),
+        ({"position": [True, False, True]}, "must contain numbers, not bool"),
         ({"document": pd.to_datetime(["2026-01-01"] * 3)}, "whole numbers or text, not timestamp"),
     ],
 )
@@ -582,11 +582,11 @@ def test_files_of_yandex_follow_each_other(tmp_path):
     (tmp_path / "b.txt").write_text(rest.rstrip("\n"))
     whole, parts = read(tmp_path / "all.txt"), read([tmp_path / "a.txt", tmp_path / "b.txt"])
     assert plain(parts) == plain(whole)
-    assert parts.left_out == whole.left_out
+    assert parts.dropped == whole.dropped
     with pytest.raises(DataError, match="cannot be chosen; leave out query="):
         read(tmp_path / "all.txt", query="words")
     (tmp_path / "log.csv").write_text(HEAD + GOOD)
-    with pytest.raises(FormatError, match="by itself"):
+    with pytest.raises(FormatError, match="can only be combined with others"):
         read([tmp_path / "all.txt", tmp_path / "log.csv"])
 
 
@@ -625,7 +625,7 @@ def test_a_line_of_yandex_ends_where_a_line_ends(tmp_path):
 @pytest.mark.parametrize("line", ["1\t5\tX\t101", "1\t5\tC", "1\t5\tQ\t10", ""])
 def test_a_line_that_is_neither_list_nor_click_is_named(line, tmp_path):
     (tmp_path / "log.txt").write_text(YANDEX + line + "\n")
-    with pytest.raises(FormatError, match=r"log.txt:8: A line is session"):
+    with pytest.raises(FormatError, match=r"log.txt:8: A line must be session"):
         read(tmp_path / "log.txt")
 
 

@@ -112,7 +112,7 @@ def test_a_constant_of_any_size_changes_nothing(loss):
 @pytest.mark.parametrize("name", ["MarginMSE", "SoftLogistic", "SoftmaxKL", "Mix"])
 def test_a_loss_without_its_teacher_says_so(name, tmp_path, monkeypatch):
     data = tr.synthetic(n_queries=4, seed=0)
-    with pytest.raises(DataError, match=r"learns from a teacher's scores, and the data hold none; .*teacher=scores"):
+    with pytest.raises(DataError, match=r"learns from a teacher's scores, but the data have none; .*teacher=scores"):
         tr.LinearRanker(name).fit(data)
     monkeypatch.chdir(tmp_path)
     tr.write(data, "train.parquet")
@@ -131,7 +131,7 @@ def test_temperatures_are_positive_and_shares_between_zero_and_one():
     with pytest.raises(DataError, match="Gumbel's samples"):
         Gumbel(samples=0)
     for around in (Mix, Gumbel):
-        with pytest.raises(DataError, match="Multinomial needs one for each grade"):
+        with pytest.raises(DataError, match="Multinomial needs one per grade"):
             around("Multinomial")
 
 

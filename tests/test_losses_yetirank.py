@@ -289,7 +289,7 @@ def test_what_cannot_be_drawn_for_is_refused():
         YetiRank().on([1, 0], tr.Queries([0, 2]), query_ids=[1, 2, 3])
     with pytest.raises(DataError, match="labels must hold numbers"):
         YetiRank().on(["good", "bad"], tr.Queries([0, 2]))
-    with pytest.raises(DataError, match="label of document 1 is nan; training needs judged documents only"):
+    with pytest.raises(DataError, match="label of document 1 is nan; training needs judged documents"):
         YetiRank().on([1.0, np.nan], tr.Queries([0, 2]))
     with pytest.raises(DataError, match="scores must hold numbers"):
         YetiRank().on([1, 0], tr.Queries([0, 2])).at(["high", "low"])
