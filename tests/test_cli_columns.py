@@ -198,7 +198,7 @@ def test_refusals_speak_of_options(folder):
         (("evaluate", "empty", "first.scores"), "toprank cv"),
         (("evaluate", "data.txt", "first.scores", "--verify"), "use --cache"),
         (("evaluate", "data.txt", "first.scores", "-c", "trec_eval"), "--document-id"),
-        (("cv", "data.txt", "--systems", "ListNet", "--folds", "30"), "ask for fewer."),
+        (("cv", "data.txt", "--systems", "ListNet", "--folds", "30"), "use fewer folds."),
     ):
         said = refused(*arguments)
         assert words in said

@@ -242,7 +242,7 @@ def divided_in_folds(
 ) -> Division:
     """Split the queries into k folds by a hash of seed and id; see `folds` for `stable`."""
     if data.n_queries < k:
-        raise DataError(f"{data.n_queries} queries cannot be split into {k} parts; use a smaller k.")
+        raise DataError(f"{data.n_queries} queries cannot be split into {k} parts; use fewer folds.")
     if stable:
         part = _stable_parts(data.qids, seed, np.full(k, 1 / k))
     else:
