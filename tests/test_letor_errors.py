@@ -135,7 +135,7 @@ def test_one_huge_id_does_not_eat_the_memory(text_file, feature):
     with pytest.raises(FormatError, match=r"would need .* MiB for .* Read with layout='sparse'") as caught:
         read_letor(path)
     assert (caught.value.line, caught.value.column) == (1, 9)
-    with pytest.raises(FormatError, match=rf"^{path}: .*would take"):
+    with pytest.raises(FormatError, match=rf"^{path}: .*would need"):
         read_letor(path, n_features=feature)
     assert read_letor(path, layout="sparse").X.shape == (1, feature)
 

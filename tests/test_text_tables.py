@@ -348,7 +348,7 @@ def test_data_without_the_words_are_refused():
     ranker = tr.LinearRanker("ListNet").fit(DATA)
     with pytest.raises(DataError, match="Column 'title' is missing"):
         ranker.predict(FRAME.drop(columns="title"))
-    with pytest.raises(DataError, match="'search_term' is missing"):
+    with pytest.raises(DataError, match="text column 'search_term' of the training data is missing"):
         ranker.rank(FRAME.drop(columns="search_term"))
     bare = tr.RankingData.from_frame(FRAME[["qid", "label", "price"]])
     with pytest.raises(DataError, match="these data have no text columns"):
