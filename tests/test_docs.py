@@ -65,7 +65,7 @@ def blocks_in(page, language):
 
 
 SLOW = {
-    "python": ["launching", "learning-from-clicks", "search", "experiments", "propensities", "tuning", "auto"],
+    "python": ["launch-report", "learning-from-clicks", "search", "experiments", "propensities", "tuning", "auto"],
     "sh": ["cli", "auto", "monitoring"],
 }  # to run them takes two seconds and more of a processor each, up to eleven
 

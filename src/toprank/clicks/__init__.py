@@ -1,4 +1,4 @@
-"""Labels from behavior: what users clicked, and what may be learned from it."""
+"""Click logs, click models, propensities, training and evaluation on clicks, and online tests."""
 
 from toprank.lazy_imports import lazy_exports
 
