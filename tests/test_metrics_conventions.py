@@ -193,7 +193,7 @@ def test_a_tie_that_a_custom_measure_cannot_see_is_none():
     data = RankingData(np.zeros((6, 0)), labels, qid=qid)
     alike_or_below = [3.0, 1.0, 1.0, 2.0, 2.0, 0.0]
     assert te.evaluate(alike_or_below, data, [first]).per_query["first@1"].tolist() == [2, 1]
-    with pytest.raises(DataError, match=r"in 2 queries .* \(labels \[2\. 1\.\] at one score\)"):
+    with pytest.raises(DataError, match=r"2 queries have .* \(labels \[2\. 1\.\] at one score\)"):
         te.evaluate([3.0, 1.0, 3.0, 2.0, 1.0, 2.0], data, [first])
 
 
@@ -215,7 +215,7 @@ def test_a_custom_measure_says_none_to_leave_a_query_out():
 @pytest.mark.parametrize(("value", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), ("x", "'x'")])
 def test_a_custom_measure_must_give_a_number(value, shown):
     data = RankingData(np.zeros((2, 0)), [0, 1], qid=[1, 1])
-    with pytest.raises(DataError, match=rf"'own' gives {shown} for a query with the labels \[1\. 0\.\]"):
+    with pytest.raises(DataError, match=rf"'own' returns {shown} for a query with the labels \[1\. 0\.\]"):
         te.evaluate([1.0, 2.0], data, [tm.Custom("own", lambda labels: value)], convention="letor4")
 
 

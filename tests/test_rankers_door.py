@@ -107,7 +107,7 @@ def test_data_without_features_are_refused(ranker):
 @pytest.mark.parametrize("ranker", [tr.LinearRanker(l2=[1.0, 0.1]), tr.TreeRanker(), tr.systems.make("AdaRank-NDCG")])
 def test_validation_data_must_be_judged(data, ranker):
     valid = data.replace(labels=np.where(data.labels == 0, -1, data.labels))
-    with pytest.raises(DataError, match=r"documents for model selection are unjudged.*data\.keep\(data\.judged\)"):
+    with pytest.raises(DataError, match=r"documents for model selection are unjudged.*data\.filter\(data\.judged\)"):
         ranker.fit(data, valid=valid)
 
 
