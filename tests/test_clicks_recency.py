@@ -779,7 +779,7 @@ def test_what_has_no_times_is_refused_in_a_sentence():
     for how in (("1d", None), (None, "1d")):
         with pytest.raises(DataError, match="All 9 sessions have the same time"):
             recent(timed(np.full(9, 5.0)), *how)
-    with pytest.raises(DataError, match=r"the same time.*hold out without by"):
+    with pytest.raises(DataError, match=r"the same time.*hold out without time_column"):
         latest(timed(np.full(9, 5.0)), "time", 0.2)
     for share in (0, 1, -0.1, np.nan):
         with pytest.raises(DataError, match="holdout"):

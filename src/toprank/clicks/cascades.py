@@ -46,9 +46,7 @@ class _Chain(ClickModel):
     skip_: float = 1.0  # P(examine the next document | examined, not clicked)
 
     def _kinds(self, log: ClickLog) -> IntArray:
-        """Return the index of the continuation probability after a click on each impression; by default that of its
-        pair.
-        """
+        """Return the index of each impression's continuation probability after a click; by default its pair."""
         return log.pair
 
     def _after(self, log: ClickLog) -> FloatArray:
@@ -130,7 +128,7 @@ def _down_to_the_first_click(log: ClickLog) -> npt.NDArray[np.bool_]:
 
 
 def _last_clicks(log: ClickLog) -> IntArray:
-    """Return the index of the impression with the last click of each impression's session; -1 if there is no click."""
+    """Return the index of the impression with the last click of each impression's session; -1 without a click."""
     clicked = np.where(log.clicks, np.arange(log.n_impressions), -1)
     return np.asarray(np.maximum.reduceat(clicked, log.offsets[:-1])[log.session])
 

@@ -162,18 +162,18 @@ def check(
     log: ClickLog, data: RankingData | None = None, *, context: Context | None = None, n_resamples: int = 100,
     target_width: float = 0.5, seed: int = 0,
 ) -> LogReport:  # fmt: skip
-    """Examine a click log; with `data`, also whether they have features of what was shown.
+    """Examine a click log and, with `data`, the features of the shown documents.
 
     Args:
         log: the log.
         data: queries and documents with ids.
-        context: column of the log, or several that are crossed, such as the device, the surface or the module: tell
-            propensities by it (`toprank.clicks.propensities`). Without one, all columns with a few values are examined
-            for whether they change the curve.
-        n_resamples: how often queries are drawn again for the intervals of the propensities.
-        target_width: report how many sessions make the intervals of propensities this narrow, as a share of the
-            propensity.
-        seed: seed of these draws.
+        context: column of the log, or several crossed columns, such as the device, the surface or the module, for
+            propensities by context (`toprank.clicks.propensities`). By default all columns with few values are tested
+            for an effect on the propensities.
+        n_resamples: number of bootstrap samples for the intervals of the propensities.
+        target_width: width of the intervals, relative to the propensity, for which the required number of sessions is
+            reported.
+        seed: seed of the bootstrap.
 
     >>> log = ClickLog.from_columns(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])
     >>> [finding.code for finding in check(log).findings]

@@ -164,13 +164,13 @@ class _Prepared(NamedTuple):
 
 
 def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
-    """Return the log ratios of the contexts' estimates to those of the whole log."""
+    """Return the log ratios of the estimates of contexts and of the whole log."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.log(each) - np.log(whole))
 
 
 def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
-    """Estimate a curve for each context, shrunk toward that of the whole log."""
+    """Estimate a curve for each context, shrunk toward the curve of the whole log."""
     ready = _Prepared.from_log(log, contexts, method)
     log, number = ready.whole.log, ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))

@@ -44,7 +44,7 @@ class ContextPropensities(Record):
         variance: prior variance of the deviations of each context from the whole log.
         method: method of estimation.
         confidence: confidence level of the intervals.
-        resamples: number of bootstrap samples.
+        n_resamples: number of bootstrap samples.
         recency: weights of the sessions by age, or None if all weights are 1.
     """
 
@@ -77,7 +77,9 @@ class ContextPropensities(Record):
         return np.asarray(self.values[self.names.index(name)])
 
     def curves(self, least: float = 0.0) -> PropensityCurves:
-        """Return the curves to correct clicks with; a first row, that of the whole log, is for unknown contexts."""
+        """Return the curves to correct clicks with; the first row, the curve of the whole log, is for unknown
+        contexts.
+        """
         if self.layout.varies:
             return of_layout(np.full(self.layout.depth, np.nan), self.values, self.layout, self.method, least, None)
         shrinkage = Shrinkage(self.own, self.variance)
@@ -118,7 +120,7 @@ class ContextPropensities(Record):
 
     @property
     def summary(self) -> str:
-        """The method, the test whether contexts differ, and what is unidentified."""
+        """The method, the test for differences, and unidentified cells."""
         return " ".join(self._sentences())
 
     def _sentences(self) -> list[str]:
@@ -201,7 +203,7 @@ class ContextPropensities(Record):
 def of_layout(
     others: FloatArray, values: FloatArray, layout: ContextCells, origin: str, least: float, shrunken: Shrinkage | None
 ) -> PropensityCurves:
-    """Return the curves of cells: first that of unknown contexts, then each context's."""
+    """Return the curves of cells: one for unknown contexts, then one for each context."""
     slope = np.concatenate([others[None, :], values]).reshape(-1)
     words = f"{origin}, by {layout.called}"
     return PropensityCurves(slope, np.zeros(len(slope)), words, least, layout, shrunken)

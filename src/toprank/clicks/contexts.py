@@ -233,7 +233,7 @@ class ContextTest(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the log identifies the difference."""
+        """True if the log identifies whether contexts differ."""
         return bool(np.isfinite(self.p))
 
 

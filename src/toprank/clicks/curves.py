@@ -59,17 +59,17 @@ class PropensityCurves:
 
     @property
     def usable(self) -> npt.NDArray[np.bool_]:
-        """Whether clicks at each position (or in each cell) can be corrected without clipping."""
+        """True for positions (or cells) whose clicks can be corrected without clipping."""
         return self.known & (self.slope > 0)
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Whether α and β of each position are known."""
+        """True for positions with known α and β."""
         return np.isfinite(self.slope) & np.isfinite(self.offset)
 
     @property
     def has_offsets(self) -> bool:
-        """Whether any β differs from 0, because of trust bias."""
+        """True if any β differs from 0, because of trust bias."""
         return bool((np.nan_to_num(self.offset) != 0).any())
 
     def cells(self, log: ClickLog) -> IntArray:

@@ -159,7 +159,7 @@ def ascend(
 
 
 def solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve A x = b for a symmetric positive definite A, of which the lower triangle is read.
+    """Solve A x = b for a symmetric positive definite A; only its lower triangle is read.
 
     LAPACK is not used, because its rounding depends on the number of its threads.
 

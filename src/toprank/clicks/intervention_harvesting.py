@@ -66,7 +66,7 @@ class Graph:
     Attributes:
         depth: the largest position.
         edges: pairs of positions that share documents.
-        components: connected components, that of the first position first.
+        components: connected components, starting with the component of the first position.
     """
 
     depth: int
@@ -75,7 +75,7 @@ class Graph:
 
     @property
     def identified(self) -> npt.NDArray[np.bool_]:
-        """Whether each position is connected to the first."""
+        """True for positions that are connected to the first."""
         return self.joined(1)
 
     def joined(self, documents: int) -> npt.NDArray[np.bool_]:
@@ -157,9 +157,9 @@ class Propensities(Record):
         graph: which positions share documents.
         method: method of estimation.
         confidence: confidence level of the intervals.
-        n_resamples: how often queries were drawn again for the intervals.
-        offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
-            value is then what the click would be worth at the first position.
+        n_resamples: number of bootstrap samples.
+        offsets: offset of each position from trust bias, if the method estimates it (``trust``); (click - offset) /
+            value then estimates the click at the first position.
         offset_intervals: intervals of the offsets.
         ranker: ranker that learned the relevance, if the method trains one.
         recency: weights of the sessions by age, or None if all weights are 1.

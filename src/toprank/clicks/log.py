@@ -27,7 +27,7 @@ _MAX_INLINE_ID_LENGTH = 32  # longer ids are stored as Python objects
 
 
 class UnidentifiedWarning(UserWarning):
-    """The log does not identify an estimate, which therefore rests on an assumption."""
+    """The log does not identify an estimate without a further assumption."""
 
 
 class UnidentifiedError(DataError):
@@ -159,7 +159,7 @@ class ClickLog:
 
     @cached_property
     def has_duplicate_positions(self) -> npt.NDArray[np.bool_]:
-        """Whether each session shows several documents at one position, so that their order is unknown."""
+        """True for sessions with several documents at one position, whose order is unknown."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
         sessions = np.zeros(self.n_sessions, dtype=bool)
         sessions[self.session[again]] = True

@@ -49,7 +49,7 @@ def simulate(
         data: queries. Labels determine the relevance unless `relevance` is given.
         scores: scores to rank by. With several rankers, as a mapping or a list, each session draws one.
         model: a click model with given shared parameters (``PBM.from_parameters([1, 0.5, 0.3])``), a fitted one, or a
-            mapping from contexts to models, such as ``{"phone": …, "desktop": …}``, of which each session draws one.
+            mapping from contexts to models, such as ``{"phone": …, "desktop": …}``; each session draws one.
         sessions: number of lists to show.
         k: number of documents in a list.
         relevance: P(relevant) of each document, in the order of `scores`. Default: (2^y - 1) / (2^max - 1).
