@@ -1,4 +1,4 @@
-"""Click logs, click models, propensities, training and evaluation on clicks, and online tests."""
+"""Click logs: click models, propensities, learning and evaluation from clicks, online tests."""
 
 from toprank.lazy_imports import lazy_exports
 
