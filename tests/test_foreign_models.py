@@ -432,7 +432,7 @@ def test_what_cannot_be_read_exactly_is_refused_in_a_sentence(tmp_path):
     catboost.CatBoostRegressor(**quiet, cat_features=["kind"]).fit(frame.rename(columns=str), Y).save_model(
         str(path), format="json", pool=catboost.Pool(frame.rename(columns=str), Y, cat_features=["kind"])
     )
-    _refused(path, "asks for categories")
+    _refused(path, "it uses categories")
     catboost.CatBoostRegressor(**quiet).fit(X, Y).save_model(str(path))
     _refused(path, "format='json'")
 

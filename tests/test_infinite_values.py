@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -81,3 +82,28 @@ def test_what_scikit_learn_reads_is_refused_in_our_words_too(data, given):
         ranker.fit(given(X), data.labels, qid=data.qid)
     with pytest.raises(DataError, match=r"Feature number 1 \(from 0\) holds infinite values"):
         ranker.predict(given(X), qid=data.qid)
+
+
+def _table(form):
+    rng, n = np.random.default_rng(0), 200
+    frame = pd.DataFrame({"qid": np.arange(n) // 10, "a": rng.normal(size=n), "b": rng.normal(size=n)})
+    frame["label"] = (frame["a"] + rng.normal(size=n) > 0).astype(int)
+    if form == "mixed":
+        frame["kind"] = rng.choice(["new", "used"], n)
+    text = None
+    if form == "text":
+        frame["query"], frame["title"] = "red shoes", rng.choice(["red shoes", "blue hat", "red hat"], n)
+        text = {"query": "query", "document": "title"}
+    return frame, tr.RankingData.from_frame(frame, qid="qid", label="label", text=text)
+
+
+@pytest.mark.parametrize("form", ["Arrow", "mixed", "text"])
+@pytest.mark.parametrize("name", ["linear", "expected gain", "trees", "network of quantiles", "RankBoost", "wrapped"])
+def test_rows_of_tables_follow_the_rule_of_data(name, form):
+    """Frames of every kind are checked for infinite values as `RankingData` are."""
+    frame, train = _table(form)
+    ranker = RANKERS[name].fit(train)
+    features = frame.drop(columns=["qid", "label"])
+    features.loc[5, "b"] = np.inf
+    with pytest.raises(DataError, match="infinite"):
+        ranker.predict(pa.Table.from_pandas(features) if form == "Arrow" else features)

@@ -348,10 +348,10 @@ class Ranker(Explainable, Expressible, Savable):
             check_files(X)
             self._check_dense(X)
             rows = self.translated(X).X
-            if not self.propagates_infinity:
-                check_finite(rows, getattr(self, "feature_names_in_", None))
         else:
             rows = self._rows(X)
+        if not self.propagates_infinity:
+            check_finite(rows, getattr(self, "feature_names_in_", None))
         return rows if self.columns_ is None else self.columns_.columns(rows)
 
     def translated(self, data: RankingData | Source) -> Any:
