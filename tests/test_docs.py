@@ -162,6 +162,7 @@ def furnish(folder):
     noise = np.random.default_rng(0).normal(size=(2, test.n_documents))
     for name, scores in zip(("bm25", "model"), test.labels + noise, strict=True):
         tr.write_scores(scores, folder / f"{name}.scores")
+    tr.write_scores(noise[0], folder / "baseline.scores")
     (folder / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n1 0 c 1\n2 0 a 1\n")
     (folder / "run.txt").write_text("1 Q0 b 1 0.9 mine\n1 Q0 a 2 0.7 mine\n")
     (folder / "ranklib.txt").write_text("## Coordinate Ascent\n1:0.4 2:0.3 3:-0.1 4:0.2\n")
