@@ -207,7 +207,7 @@ def test_text_of_numbers_alone_is_refused_where_words_were_learned(fitted, tmp_p
     numbers = tr.synthetic(n_queries=3, n_features=n, seed=0).replace(feature_names=None)
     tr.write(numbers, tmp_path / "t.txt")
     for name in ("linear", "blend"):
-        with pytest.raises(DataError, match=r"words of the query \('search_term'\).*LETOR text supports only numbers"):
+        with pytest.raises(DataError, match=r"query text \('search_term'\).*LETOR text has neither text columns"):
             fitted[name].predict(tr.read(tmp_path / "t.txt", n_features=n))
 
 
