@@ -158,7 +158,7 @@ class TestWithEvaluation:
 
     def test_weighted_means_are_refused(self, ranking):
         data, scores = ranking
-        with pytest.raises(DataError, match="plain means"):
+        with pytest.raises(DataError, match="unweighted means"):
             compare(scores, data, weighted=True)
 
     def test_unknown_metric(self, ranking):

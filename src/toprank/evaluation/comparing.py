@@ -119,7 +119,7 @@ def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any)
         try:
             size = np.size(values)
         except ValueError:
-            raise DataError(f"The scores of system '{name}' must be a flat list of numbers.") from None
+            raise DataError(f"The scores of system '{name}' must be a one-dimensional list of numbers.") from None
         if size != n_documents and not hasattr(values, "predict"):
             raise DataError(
                 f"System '{name}' has {size:,} scores for {n_documents:,} documents. Give one score per document."
