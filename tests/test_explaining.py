@@ -682,7 +682,7 @@ def test_a_report_explains_the_best_ranker_and_a_pair_that_it_got_wrong():
     assert labels[found.pair.a.name] < labels[found.pair.b.name]
     assert found.pair.total > 0
     shown = report_page(content)
-    assert "Why it ranks so" in shown
+    assert "Explanation of the best system" in shown
     assert found.change.split(" ")[0] in shown
     assert tr.report.from_comparison(result, data, scores).parts[0].explained is None
 
@@ -766,3 +766,26 @@ def test_dense_data_are_tried_in_every_feature(linear):
     found = tr.explanations.counterfactuals(ranker, thin, thin.qids[0])
     assert found.features < data.n_features
     assert found.caveats[-1].startswith("Only features that are nonzero in one of the two documents")
+
+
+def test_explanations_of_text_show_query_text_and_titles():
+    pd = pytest.importorskip("pandas")
+    rows = [
+        (f"q{q}", f"p{q}{d}", "red shoes" if q % 2 else "blue lamp", title, 10.0 * d + q, int(title in wanted))
+        for q in range(6)
+        for wanted in [("Red  shoes",) if q % 2 else ("A blue lamp",)]
+        for d, title in enumerate(["Red  shoes", "A blue lamp", "Green chair"])
+    ]
+    frame = pd.DataFrame(rows, columns=["query_id", "product_id", "search_term", "title", "price", "relevance"])
+    data = tr.RankingData.from_frame(frame, text={"query": "search_term", "document": ["title"]})
+    ranker = tr.LinearRanker("ListNet", l2=0.1).fit(data)
+    explanation = tr.explanations.explain_query(ranker, data, "q1")
+    assert str(explanation).startswith("Query q1 'red shoes': contributions")
+    assert "q1 'red shoes'" in explanation.summary
+    assert "p10 'Red shoes'" in explanation.summary
+    assert explanation.to_dict()["query_text"] == "red shoes"
+    assert explanation.to_dict()["documents"][0]["title"] == "Red  shoes"
+    pair = ranker.explain(data, "q1", "p10", "p12")
+    assert pair.summary.startswith("p10 'Red shoes' ranks above p12 'Green chair' because")
+    assert "Query q1 'red shoes': p10 'Red shoes' (rank 1" in str(pair)
+    assert pair.to_dict()["query_text"] == "red shoes"

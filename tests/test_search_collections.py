@@ -39,7 +39,7 @@ def test_cranfield_counts_its_queries(tmp_path):
     got = dict(zip(zip(qrels.qids, qrels.document_ids, strict=True), qrels.grades, strict=True))
     assert got == {("1", "10"): 1, ("2", "11"): 1, ("4", "12"): 1, ("4", "13"): 0}
     assert any("binary" in note for note in notes)
-    assert any("number the queries from 1" in note for note in notes)
+    assert any("ordinal numbers 1 to" in note for note in notes)
     with pytest.raises(DataError, match="whole file of queries"):
         search.read_judgments(rel, search.Topics(("1", "4"), ("a", "c")))
 
@@ -99,7 +99,7 @@ def test_texts_in_any_encoding(tmp_path, encoding):
     written(tmp_path / "a.txt", "Über größe".encode(encoding))
     found = search.read(tmp_path)
     assert found.fields["body"] == ["Über größe"]
-    guessed = "Read as Windows-1252, since they are not UTF-8 and do not state their encoding: 1 of 1 files."
+    guessed = "Read 1 of 1 files as Windows-1252, since they are not UTF-8 and declare no encoding."
     assert found.notes == ((guessed,) if encoding == "cp1252" else ())
 
 
@@ -118,20 +118,20 @@ def test_a_link_to_nothing_is_left_out_of_a_folder(tmp_path):
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
     found = search.read(tmp_path)
     assert found.ids == ["a.txt"]
-    assert found.notes[0].endswith("1 × link to nothing.")
+    assert found.notes[0].endswith("1 × broken link.")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("a.txt", b"abc\0\1\2", "binary file"),
-        ("docs.jsonl", b'{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', "given to line 1 already"),
+        ("docs.jsonl", b'{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', "already used in line 1"),
         ("docs.jsonl", b'{"id": "a", "text": "x"}\n{"text": "y"}\n', "no id"),
-        ("docs.jsonl", b'{"id": "a", "text": "x"}\n[1]\n', "one JSON object on each line"),
-        ("docs.jsonl", b'{"id": "a", "n": 1}\n', "hold no text"),
-        ("x.all", b".I 1\n.W\na\n.I 1\n.W\nb\n", "have the id '1'"),
+        ("docs.jsonl", b'{"id": "a", "text": "x"}\n[1]\n', "one JSON object per line"),
+        ("docs.jsonl", b'{"id": "a", "n": 1}\n', "contain only ids"),
+        ("x.all", b".I 1\n.W\na\n.I 1\n.W\nb\n", "have the same id '1'"),
         ("x.bin", b"\0\1", "binary file"),
-        ("x.csv", b"a,b\n1,2\n", "no documents"),
+        ("x.csv", b"a,b\n1,2\n", "no supported layout"),
         ("x.xml", b"<doc><text>a</text></doc>", "no <docno>"),
     ],
 )
@@ -145,7 +145,7 @@ def test_refused_in_a_sentence(tmp_path, name, content, said):
 def test_nothing_there(tmp_path):
     with pytest.raises(FileError, match="python-docs"):
         search.read(tmp_path / "nothing")
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(DataError, match="contains no text files"):
         search.read(tmp_path)
     with pytest.raises(ToprankError, match="did you mean 'title'"):
         search.read({"a": {"title": "x", "body": "y"}}, fields=["titel"])
@@ -167,13 +167,13 @@ def test_judgments_refused(tmp_path, content, said):
 
 def test_queries_nobody_judged(tmp_path):
     path = written(tmp_path / "q.qrels", "x 0 d1 1\n")
-    with pytest.raises(DataError, match="spelled alike"):
+    with pytest.raises(DataError, match="the same ids"):
         search.read_judgments(path, search.Topics(("a",), ("words",)))
 
 
 def test_a_source_that_changes_is_noticed(tmp_path):
     file = written(tmp_path / "a.txt", "one")
-    stamp = SourceSignature.of(tmp_path, [file], every=True)
+    stamp = SourceSignature.from_files(tmp_path, [file], every=True)
     assert not changed(stamp)
     written(tmp_path / "b.txt", "two")
     assert changed(stamp)
@@ -253,5 +253,5 @@ def test_topics_in_lines_and_json(tmp_path):
     assert lines == search.Topics(("7", "8"), ("red shoes", ""))
     given = "\n".join(json.dumps({"_id": i, "text": f"words {i}"}) for i in (1, 2))
     assert search.read_topics(written(tmp_path / "q.jsonl", given)).ids == ("1", "2")
-    with pytest.raises(FormatError, match="on one line"):
+    with pytest.raises(FormatError, match="as one line"):
         search.read_topics(written(tmp_path / "q.txt", "no tab here\n"))

@@ -47,7 +47,7 @@ def test_proximity_is_the_shortest_passage(texts, query):
     numbers = np.full(len(documents.vocabulary) + 1, -1, dtype=np.int64)
     rows = np.arange(len(texts))
     idf = documents.statistics.idf(documents.known)
-    found = Positions.of(documents).features(sequence, idf, rows, numbers)
+    found = Positions.from_documents(documents).features(sequence, idf, rows, numbers)
     assert (numbers == -1).all()
     known = [word for word in query if any(word in words for words in texts)]
     pairs = {(a, b) for a, b in pairwise(known) if a != b}
@@ -140,11 +140,10 @@ def test_every_feature_of_a_candidate_has_a_meaning(judged):
     )  # fmt: skip
     assert list(known.descriptions) == list(known.names)
     assert known.descriptions["lsa feedback zscore in pool"] == (
-        "standard deviations above the mean of the candidates, of: cosine with the mean of the best ten candidates, in "
-        "the directions of LSA"
+        "z-score among the candidates, of: cosine similarity to the mean LSA vector of the top ten candidates"
     )
     assert known.descriptions["title bm25"] == "BM25 (k1 = 1.2, b = 0.75), in title"
-    assert known.descriptions["dense rank"] == "place in the run dense"
+    assert known.descriptions["dense rank"] == "rank in the run dense"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_refusals(judged):
         index.evaluate(queries, qrels, ["bm26"])
     with pytest.raises(DataError, match="n_candidates"):
         index.evaluate(queries, qrels, ["bm25"], n_candidates=0)
-    with pytest.raises(DataError, match="named twice"):
+    with pytest.raises(DataError, match="listed twice"):
         index.evaluate(queries, qrels, ["bm25", "BM25"])
     with pytest.raises(DataError, match="came without queries"):
         index.train()
@@ -299,7 +298,7 @@ def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
     assert done.exit_code == 0, (done.output, done.exception)
     assert {"report.html", "python.index"} <= {path.name for path in (tmp_path / "demo").iterdir()}
     assert done.stdout.count(", better") + done.stdout.count(", worse") == 4
-    assert done.stdout.count("Grade 2 is the document that lost the sentence") == 1
+    assert done.stdout.count("Grade 2 marks the source document") == 1
     [page] = [line for line in done.stderr.splitlines() if "search serve" in line]
     assert page.endswith("no_such_package, which is not installed: pip install 'toprank[serve]'.)")
     assert search.open(tmp_path / "demo" / "python.index").search("header").reranked
@@ -322,7 +321,7 @@ def test_an_open_index_has_what_another_process_trained_and_a_pinned_one_keeps_i
     kept = [hit.score for hit in here.search("thing3")]
     search.index(documents, path)  # of the same name: without a model
     assert [hit.score for hit in here.search("thing3")] == kept
-    with pytest.raises(FileError, match="another index than the one that is open"):
+    with pytest.raises(FileError, match="replaced by another index"):
         here.train(queries, qrels, "ListNet", threads=1)
     assert not search.open(path).search("thing3").reranked
 
@@ -352,7 +351,7 @@ def test_lsa_makes_up_no_order_for_words_that_nobody_knows(judged):
     found = index.evaluate(asked, judgments, ["bm25", "lsa"])
     assert "none" not in found.runs["lsa"].qids
     assert found.queries == 4
-    with pytest.raises(DataError, match="finds no document"):
+    with pytest.raises(DataError, match="found no document"):
         index.evaluate({"none": "the of and"}, {"none": {"d0-0": 1}}, ["lsa"])
 
 
@@ -397,7 +396,7 @@ def test_clicks_rank_as_deep_as_the_log_has_shown(judged, tmp_path):
     assert trained.candidates > 4 * len(words)
     assert "none below rank 4" in str(trained)
     assert len(index.search(words[0], k=2).rows) == whole
-    with pytest.raises(DataError, match="is it a log of this index"):
+    with pytest.raises(DataError, match="the log belongs to this index"):
         index.train_on_clicks(ClickLog.from_columns([words[0]] * 2, ["x", "y"], [1, 2], [1, 0]), propensities=looks)
 
 
@@ -453,7 +452,7 @@ def test_the_command_that_learns_from_clicks_hands_on_seed_and_threads(judged, t
     assert made[1].seed == 7
 
 
-def test_the_detect_language_a_collection_is_that_of_its_documents(tmp_path):
+def test_the_language_of_a_collection_is_that_of_its_documents(tmp_path):
     german = {
         "flügel": "Der Auftrieb der Flügel hängt von der Form ab und davon, wie schnell die Luft sie umströmt.",
         "platte": "Die Platte wird von der Luft gekühlt, die über sie strömt, und ist dann nicht mehr so heiß.",
@@ -461,7 +460,7 @@ def test_the_detect_language_a_collection_is_that_of_its_documents(tmp_path):
     }
     index = search.index(german, tmp_path / "x.index")
     assert index.statistics.analyzer.language == "german"
-    assert "seem to be in German" in " ".join(index.notes)
+    assert "Detected language: German" in " ".join(index.notes)
     assert [hit.id for hit in index.search("die gekühlten Platten")] == ["platte"]
     assert index.search("und der die").note.startswith("The query has no words")
     english = search.index(german, tmp_path / "x.index", language="english")

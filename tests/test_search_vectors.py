@@ -76,7 +76,7 @@ def test_the_commands_take_them(files, tmp_path):
     told = json.loads(run("query", made, *words, "--query-vectors", files / "one.npy", "--json"))
     assert {hit["id"] for hit in told["results"]} == set(WANTED["q0"])
     assert told["note"] == ""
-    assert "learned with query vectors (mine)" in json.loads(run("query", made, *words, "--json"))["note"]
+    assert "trained with query vectors (mine)" in json.loads(run("query", made, *words, "--json"))["note"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -93,7 +93,7 @@ def test_what_the_commands_refuse(files, tmp_path):
         return " ".join(f"{done.output} {done.exception}".split())
 
     given = ("--query-vectors", files / "one.npy")
-    assert "holds no vectors of documents" in refused("query", none, "common", *given)
+    assert "has no document vectors" in refused("query", none, "common", *given)
     assert "a and b; say whose these are" in refused("query", two, "common", *given)
     assert "names 'a' twice" in refused("query", two, "common", *("--query-vectors", f"a={files / 'one.npy'}") * 2)
     assert "set of vectors" in refused("query", one, "common", "--query-vectors", f"c={files / 'one.npy'}")
@@ -112,16 +112,17 @@ def test_what_the_commands_refuse(files, tmp_path):
 
 WRONG = {
     "short.npy": (DOCUMENTS[:7], DataError, "There are 7 vectors for 30 documents"),
-    "flat.npy": (DOCUMENTS[:, 0], DataError, r"their shape is \(30,\)"),
-    "nan.npy": (np.where(np.arange(N)[:, None] == 4, np.nan, DOCUMENTS), DataError, "row 5 holds NaN"),
+    "flat.npy": (DOCUMENTS[:, 0], DataError, r"they have shape \(30,\)"),
+    "nan.npy": (np.where(np.arange(N)[:, None] == 4, np.nan, DOCUMENTS), DataError, "row 5 contains NaN"),
     "infinite.npy": (np.where(np.arange(N)[:, None] > 20, np.inf, DOCUMENTS), DataError, "and so do 8 others"),
     "words.npy": (np.array([["a", "b"]] * N), DataError, "finite numbers"),
-    "objects.npy": (np.array([[1.0, None]] * N), FormatError, "cannot be read without running code"),
-    "other.npz": ({"x": DOCUMENTS}, FormatError, "Expected the arrays 'ids' and 'vectors'; found x"),
+    "objects.npy": (np.array([[1.0, None]] * N), FormatError, "cannot be read without executing code"),
+    "other.npz": ({"x": DOCUMENTS}, FormatError, "Expected the arrays 'ids' and 'vectors', but found x"),
     "fewer.npz": ({"ids": list(TEXTS)[:9], "vectors": DOCUMENTS}, FormatError, r"shapes are \(9,\) and \(30, 2\)"),
     "twice.npz": ({"ids": ["d1"] * N, "vectors": DOCUMENTS}, FormatError, "'d1' occurs more than once"),
     "strange.npz": (
-        {"ids": [f"D{i}" for i in range(N)], "vectors": DOCUMENTS}, FormatError, "no vector for 30 of 30 documents: d0",
+        {"ids": [f"D{i}" for i in range(N)], "vectors": DOCUMENTS}, FormatError,
+        "Vectors of 30 of 30 documents are missing: d0",
     ),
 }  # fmt: skip
 
@@ -152,7 +153,7 @@ def test_no_file_runs_code_and_a_file_that_is_cut_off_says_so(files, tmp_path):
     (tmp_path / "cut.npy").write_bytes((files / "documents.npy").read_bytes()[:-10])
     (tmp_path / "empty.npy").write_bytes(b"")
     for name in ("trap.npy", "cut.npz", "cut.npy", "empty.npy"):
-        with pytest.raises(FormatError, match="neither a NumPy array"):
+        with pytest.raises(FormatError, match="not a complete NumPy file"):
             search.index(TEXTS, tmp_path / "x.index", vectors={"v": tmp_path / name})
     with pytest.raises(FileError, match="cannot be read"):
         search.index(TEXTS, tmp_path / "x.index", vectors={"v": tmp_path / "missing.npy"})

@@ -83,7 +83,7 @@ PROSE = {
 
 
 @pytest.mark.parametrize("language", PROSE)
-def test_the_detect_language_running_text_is_told_by_its_function_words(language):
+def test_the_language_of_running_text_is_told_by_its_function_words(language):
     assert set(PROSE) == set(STOP_WORDS)
     assert detect_language(pieces(f"{PROSE[language]} " * 2)) == language
 
@@ -107,7 +107,7 @@ def test_stems_are_optional():
 
 
 def test_an_unknown_language_is_refused():
-    with pytest.raises(UnknownNameError, match="language of stems called 'englisch'"):
+    with pytest.raises(UnknownNameError, match="stemming language called 'englisch'"):
         Analyzer("englisch")
 
 

@@ -7,13 +7,16 @@ object array of Python strings, because a NumPy string array would pad every tex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from toprank.compute import Array
 from toprank.data.arrays import check_utf8, is_missing
 from toprank.errors import DataError
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
 
 _END = b"\xff"  # a byte that does not occur in UTF-8
 
@@ -94,3 +97,29 @@ def unpacked_texts(packed: Array) -> Array:
     texts = np.empty(len(column), dtype=object)
     texts[:] = column
     return texts
+
+
+def query_texts(data: RankingData) -> Array | None:
+    """Return the text of each query, or None if the data have no texts, or several texts for a query."""
+    if data.text is None:
+        return None
+    texts = data.metadata[data.text.query]
+    return texts if len(texts) == data.n_queries else None
+
+
+def document_titles(data: RankingData) -> Array | None:
+    """Return the first text of each document, or None if the data have no texts."""
+    if data.text is None:
+        return None
+    texts = data.metadata[data.text.document[0]]
+    return texts if len(texts) == data.n_documents else data.queries.broadcast(texts)
+
+
+def with_text(name: object, text: str | None) -> str:
+    """Return an id followed by its text, on one line.
+
+    >>> with_text(17, "red  shoes"), with_text("d3", ""), with_text("d3", None)
+    ('17: red shoes', 'd3', 'd3')
+    """
+    words = " ".join((text or "").split())
+    return f"{name}: {words}" if words else str(name)

@@ -10,6 +10,8 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, dense_rows
+from toprank.data.texts import document_titles, query_texts
+from toprank.display.svg import shortened
 from toprank.errors import DataError, refuse_if
 from toprank.explanations.columns import cells, feature_names
 from toprank.metrics.sorting import ranking
@@ -18,6 +20,7 @@ from toprank.rankers.contributions import with_rows
 from toprank.rankers.estimator import check_is_fitted
 
 _MAX_VALUES = 1 << 27  # maximum size of the dense feature matrix of a query
+_MAX_TEXT_CHARACTERS = 60  # of a query text or title
 _MAX_SEARCHED_IDS = 50_000  # ids that are searched for close matches
 OTHERS_FIXED = "The ranker scores whole queries; the other documents of this query are held fixed."
 
@@ -29,6 +32,23 @@ class ExplainedDocument(NamedTuple):
     score: float
     place: int
     """Rank of the document, from 1."""
+    title: str = ""
+    """First text of the document; empty if the data have no texts."""
+
+    @property
+    def label(self) -> str:
+        """The id with the title, shortened."""
+        return label(self.name, self.title)
+
+
+def label(name: str, text: str) -> str:
+    """Return an id followed by its text in quotes, shortened.
+
+    >>> label("p1", "red  shoes"), label("p2", "")
+    ("p1 'red shoes'", 'p2')
+    """
+    words = " ".join(text.split())
+    return f"{name} '{shortened(words, _MAX_TEXT_CHARACTERS)}'" if words else name
 
 
 class ExplainedQuery:
@@ -41,7 +61,11 @@ class ExplainedQuery:
         number = _query_number(data, qid)
         names = data.row_names
         rows = slice(*data.queries.offsets[number : number + 2].tolist())
-        part = ranker.translated(data.select([number]))
+        selected = data.select([number])
+        texts, titles = query_texts(selected), document_titles(selected)
+        self.text = "" if texts is None else str(texts[0])
+        self._titles = None if titles is None else [str(title) for title in titles.tolist()]
+        part = ranker.translated(selected)
         if part.n_documents * part.n_features > _MAX_VALUES:
             raise DataError(
                 f"Query {data.qids[number]} has {part.n_documents:,} documents with {part.n_features:,} features, too "
@@ -59,7 +83,8 @@ class ExplainedQuery:
 
     def document(self, row: int) -> ExplainedDocument:
         """Return the document of a row of the query."""
-        return ExplainedDocument(self.names[row], float(self.scores[row]), self.places[row])
+        title = "" if self._titles is None else self._titles[row]
+        return ExplainedDocument(self.names[row], float(self.scores[row]), self.places[row], title)
 
     def row_of(self, document: Any) -> int:
         """Return the row of a document, given by its id, or by its row in the data if documents have no ids."""

@@ -13,7 +13,7 @@ from toprank.display.pictures import Picture, signed_bars
 from toprank.display.record import Record
 from toprank.display.tables import Part, Table, json_rows
 from toprank.explanations.columns import signed
-from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
+from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery, label
 from toprank.rankers.contributions import Sampling
 
 _MAX_NAMED = 3  # features named in a sentence
@@ -49,6 +49,8 @@ class Explanation(Record):
     caveats: tuple[str, ...] = ()
     said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     """Descriptions of the values of a and b, for features computed from text."""
+    query_text: str = ""
+    """Text of the query; empty if the data have no texts."""
 
     json_names: ClassVar = {"_rows": "contributions"}
     json_hidden: ClassVar = frozenset({"features", "values", "errors", "a_values", "b_values", "said"})
@@ -90,7 +92,7 @@ class Explanation(Record):
 
         order = self._order()
         support, oppose = [i for i in order if self.values[i] > 0], [i for i in order if self.values[i] < 0]
-        a, b = self.a.name, self.b.name
+        a, b = self.a.label, self.b.label
         if self.total and not (support if self.total > 0 else oppose):
             return f"{a} ranks {'above' if self.total > 0 else 'below'} {b} only by rounding errors of the scores."
         if self.total > 0:
@@ -113,8 +115,8 @@ class Explanation(Record):
     def _parts(self) -> Sequence[Part]:
         a, b, order = self.a, self.b, self._order()
         heading = (
-            f"Query {self.query}: {a.name} (rank {a.place}, score {a.score:.4g}) against {b.name} (rank {b.place}, "
-            f"score {b.score:.4g}), a difference of {signed(self.total)}."
+            f"Query {label(self.query, self.query_text)}: {a.label} (rank {a.place}, score {a.score:.4g}) against "
+            f"{b.label} (rank {b.place}, score {b.score:.4g}), a difference of {signed(self.total)}."
         )
         header = ["feature", a.name, b.name, "contribution", *(["± error"] if self.errors is not None else [])]
         rows = []
@@ -176,6 +178,7 @@ def explain_pair(query: ExplainedQuery, first: int, second: int, sampling: Sampl
         method=terms.method,
         caveats=query.caveats,
         said=_in_words(query, a_values, b_values),
+        query_text=query.text,
     )
 
 

@@ -15,7 +15,7 @@ from toprank.display.pictures import Picture, signed_bars
 from toprank.display.record import Record
 from toprank.display.tables import Part, Table
 from toprank.explanations.columns import FeatureColumns, signed
-from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
+from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery, label
 from toprank.explanations.feature_changes import Counterfactuals, row_counterfactuals
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Sampling
@@ -44,6 +44,7 @@ class QueryExplanation(Record):
         method: Method that computed the contributions.
         changes: Counterfactuals of neighboring documents at the top of the ranking.
         caveats: Remarks on the result, as sentences.
+        query_text: Text of the query; empty if the data have no texts.
     """
 
     query: str
@@ -56,6 +57,7 @@ class QueryExplanation(Record):
     method: str
     changes: tuple[Counterfactuals, ...] = ()
     caveats: tuple[str, ...] = ()
+    query_text: str = ""
 
     json_names: ClassVar = {"_documents": "documents"}
     json_hidden: ClassVar = frozenset({"documents", "features", "values", "errors"})
@@ -78,18 +80,21 @@ class QueryExplanation(Record):
         return ", ".join(f"{self.features[j]} {signed(self.values[row, j])}" for j in which) or "nothing"
 
     def _heading(self) -> str:
-        return f"Query {self.query}: contributions to the scores of its {len(self.documents):,} documents."
+        return (
+            f"Query {label(self.query, self.query_text)}: contributions to the scores of its "
+            f"{len(self.documents):,} documents."
+        )
 
     @property
     def summary(self) -> str:
         """The first document and its main contributions, as a sentence."""
-        return f"{self._heading()} {self.documents[0].name} ranks first: {self._moved(0)}."
+        return f"{self._heading()} {self.documents[0].label} ranks first: {self._moved(0)}."
 
     def _parts(self) -> Sequence[Part]:
         rows = [
             (
                 str(document.place),
-                document.name,
+                document.label,
                 self._moved(i),
                 f"{document.score:.4g}",
                 signed(document.score - self.mean),
@@ -129,7 +134,9 @@ class QueryExplanation(Record):
         """Plot the contributions to a document; None selects the first of the ranking."""
         name = self.documents[0].name if document is None else str(document)
         moved = self.contributions(name)
-        rows = [(name, f"{name}: {signed(v)}", v, v, v) for name, v in list(moved.items())[:_MAX_BARS] if v != 0]
+        rows = [
+            (feature, f"{feature}: {signed(v)}", v, v, v) for feature, v in list(moved.items())[:_MAX_BARS] if v != 0
+        ]
         return signed_bars(f"Contributions to {name} in query {self.query}", rows, "contribution to score minus mean")
 
 
@@ -187,6 +194,7 @@ def explain_query(
         method=terms.method,
         changes=tuple(lifts),
         caveats=explained.caveats,
+        query_text=explained.text,
     )
 
 

@@ -14,6 +14,7 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
+from toprank.data.texts import document_titles, query_texts
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.evaluation import Comparison
@@ -30,8 +31,6 @@ from toprank.report.content import (
     JudgedDocuments,
     RankedCollection,
     ScoreSpread,
-    query_texts,
-    titles_of,
 )
 from toprank.report.panels.curves import charts_at_cutoffs, curves_of_rankers
 from toprank.report.panels.explained import explained_ranker
@@ -157,7 +156,7 @@ def _part_of_scores(
     styles = plotted(comparison)
 
     documents = JudgedDocuments(
-        judged_data.labels, judged_data.queries, judged_data.row_names, kept_columns, titles_of(judged_data)
+        judged_data.labels, judged_data.queries, judged_data.row_names, kept_columns, document_titles(judged_data)
     )
     drawn = spreads(kept_columns, judged_data, styles)
     part = part_of(name, comparison, inputs, documents, drawn)

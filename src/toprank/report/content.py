@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.texts import with_text
 from toprank.display.pictures import Chart, Picture
 from toprank.display.record import JsonObject, Record
 from toprank.display.tables import Part, Table
@@ -45,38 +45,12 @@ class JudgedDocuments:
 
     def name_of(self, row: int) -> str:
         """Return the name of a document, with its title if there is one."""
-        return named(self.names[row], None if self.titles is None else self.titles[row])
+        return with_text(self.names[row], None if self.titles is None else self.titles[row])
 
     @property
     def top_grade(self) -> float:
         """The highest grade, at least 1."""
         return float(np.max(np.where(np.isnan(self.labels), 1.0, self.labels), initial=1.0))
-
-
-def named(name: object, text: str | None) -> str:
-    """Return an id followed by its text, on one line.
-
-    >>> named(17, "red  shoes"), named("d3", ""), named("d3", None)
-    ('17: red shoes', 'd3', 'd3')
-    """
-    words = " ".join((text or "").split())
-    return f"{name}: {words}" if words else str(name)
-
-
-def query_texts(data: RankingData) -> npt.NDArray[Any] | None:
-    """Return the text of each query; None if the data have no texts, or several texts for a query."""
-    if data.text is None:
-        return None
-    texts = data.metadata[data.text.query]
-    return texts if len(texts) == data.n_queries else None
-
-
-def titles_of(data: RankingData) -> npt.NDArray[Any] | None:
-    """Return the first text of each document, or None if the data have no texts."""
-    if data.text is None:
-        return None
-    texts = data.metadata[data.text.document[0]]
-    return texts if len(texts) == data.n_documents else data.queries.broadcast(texts)
 
 
 @dataclass(frozen=True)
@@ -198,7 +172,7 @@ class RankedCollection(JsonObject):
 
     def query_name(self, query: int) -> str:
         """Return the id of a query, with its text if available."""
-        return named(self.qids[query], None if self.query_texts is None else self.query_texts[query])
+        return with_text(self.qids[query], None if self.query_texts is None else self.query_texts[query])
 
     @property
     def comparison(self) -> Comparison:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.texts import document_titles, query_texts
 from toprank.display.pictures import Chart
 from toprank.display.tables import Table
 from toprank.errors import DataError, FileError, UnknownNameError
@@ -33,8 +34,6 @@ from toprank.report.content import (
     JudgedDocuments,
     RankedCollection,
     TitledTable,
-    query_texts,
-    titles_of,
 )
 from toprank.report.panels.curves import charts_at_cutoffs, curves_of_cells
 from toprank.report.panels.features import weights_of_cells
@@ -162,7 +161,7 @@ def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping
     labels = np.concatenate([test.labels for test in tests])
     queries = Queries.from_sizes(np.concatenate([test.queries.sizes for test in tests]))
     names = np.concatenate([_names(fold, test) for fold, test in zip(folds, tests, strict=True)])
-    return JudgedDocuments(labels, queries, names, scores, _joined([titles_of(test) for test in tests]))
+    return JudgedDocuments(labels, queries, names, scores, _joined([document_titles(test) for test in tests]))
 
 
 def _joined(texts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:

@@ -95,7 +95,7 @@ def id_of(value: Mapping[str, Any], path: Path, line: int, name: str | None) -> 
         return str(line)
     given = value.get(name)
     if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
-        raise FormatError(f"The id '{name}' of this object must be text or a whole number.", path=path, line=line)
+        raise FormatError(f"This object has no id: '{name}' must be text or a whole number.", path=path, line=line)
     return whole_text(str(given))
 
 
