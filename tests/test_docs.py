@@ -326,6 +326,38 @@ def test_the_first_page_leads_each_reader_through_five_pages_at_most():
         assert all((ROOT / "docs" / page).is_file() for page in pages)
 
 
+def without_blocks(page):
+    return FENCE.sub("", page.read_text())
+
+
+def prominent_text(page):
+    """The headings of a page, and the first paragraph behind its title, as a search weighs them: in lower case."""
+    text = without_blocks(page)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    paragraphs = [part for part in text.split("\n\n")[1:] if part.strip() and not re.match(r"[#|!<-]", part.strip())]
+    return " ".join(" ".join([*headings, *paragraphs[:1]]).lower().replace("-", " ").replace("`", "").split())
+
+
+def pages_linked_from(page):
+    names = re.findall(r"\]\(([\w-]+\.md)(?:#[\w-]+)?\)", page.read_text())
+    return {ROOT / "docs" / name for name in names}
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "one-hot", "trec_eval nDCG", "unbiased learning to rank", "partial dependence", "permutation importance",
+        "hybrid search", "Elasticsearch", "target encoding", "grid search", "hyperparameter", "sample ratio mismatch",
+        "data leakage", "drift",
+    ],
+)  # fmt: skip
+def test_a_question_is_answered_within_two_clicks_in_the_words_of_the_reader(term):
+    direct = pages_linked_from(ROOT / "docs" / "index.md")
+    reached = direct.union(*map(pages_linked_from, direct)) - {ROOT / "docs" / "glossary.md"}
+    words = term.lower().replace("-", " ")
+    assert [page.name for page in sorted(reached) if page.is_file() and words in prominent_text(page)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_appeals_to_exists(page):
     for file, names in re.findall(r"`(tests/\w+\.py)((?:::\w+)*)`", page.read_text()):
@@ -465,19 +497,11 @@ def decision_table():
     return rows
 
 
-def linear_table():
-    """The first table that was measured there, so that both pages say the same."""
-    section = (ROOT / "docs" / "benchmarks.md").read_text().partition("## Linear scorer\n")[2].partition("\n## ")[0]
-    [first, *_] = re.findall(r"(?:^\|.*\|\n)+", section, re.MULTILINE)
-    return first.splitlines()
-
-
-TABLES = {"traits": traits_table, "systems": systems_table, "decision": decision_table, "linear": linear_table}
+TABLES = {"traits": traits_table, "systems": systems_table, "decision": decision_table}
 PLACES = [
     ("loss-properties.md", "traits"),
     ("systems.md", "systems"),
     ("choosing.md", "decision"),
-    ("choosing.md", "linear"),
 ]
 
 

@@ -536,7 +536,7 @@ def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_pat
     short[:] = [short[0], PortfolioEntry("stopper", Stopped(), 1.0)]
     paths = (tmp_path / "d.txt", "-o", tmp_path / "m.toprank")
     result = invoke("train", *paths, "--system", "AUTO", "--time-budget", 600, status=130)
-    assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
+    assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, but the training is incomplete." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
     assert "ListNet" in result.stdout
 
@@ -546,7 +546,7 @@ def test_the_command_says_that_training_again_was_interrupted(data, short, monke
     monkeypatch.setattr(automatic, "refit_on_all", lambda *_: Stopped().fit(None))
     paths = (tmp_path / "d.txt", "-o", tmp_path / "m.toprank")
     result = invoke("train", *paths, "--system", "auto", "--time-budget", 600, status=130)
-    assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
+    assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, but the training is incomplete." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
 
 

@@ -345,7 +345,7 @@ def _summary(ranker: Ranker, choice: SelectionResult | None, solver: str | None)
     lines = []
     if choice is not None:
         tries = count_of(len(choice.trials), "candidate")
-        lines = [f"{tries} evaluated on the validation data; the best is selected.", *choice.sentences]
+        lines = [f"Evaluated {tries} on the validation data and selected the best.", *choice.sentences]
     for part, kind in (("metrics", "training"), ("valid", "validation")):
         values = ranker.training_.get(part, {}).items()
         lines += [f"{name} on {kind} data: {value:.4f}" for name, value in values if isinstance(value, float)]
