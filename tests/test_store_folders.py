@@ -57,7 +57,7 @@ def test_a_copy_with_something_else_in_it_is_not_replaced(copy):
     with StoreWriter(copy) as writer:
         writer.put_all(example(1).arrays())
         (copy / "thesis.tex").touch()  # meanwhile
-        with pytest.raises(FileError, match=r"it holds thesis\.tex"):
+        with pytest.raises(FileError, match=r"it also contains thesis\.tex"):
             writer.finish((6, 2), None)
     assert (copy / "thesis.tex").exists()
     assert open_store(copy).equals(example())
@@ -240,7 +240,7 @@ def test_room_is_asked_for_all_arrays_together(tmp_path, disk_of):
             writer.start("labels", np.dtype("f8"), (), 100)
     data = RankingData(np.zeros((100, 10), dtype=np.float32))
     with StoreWriter(tmp_path / "a.toprank-data") as writer:
-        with pytest.raises(FileError, match="Make room"):
+        with pytest.raises(FileError, match="Free some space"):
             writer.put_all(data.arrays())
         assert os.listdir(writer.folder) == []
 
@@ -261,7 +261,7 @@ def test_ids_that_one_long_id_would_blow_up_are_refused(tmp_path):
         writer.start("document_ids", None)
         writer.append("document_ids", np.array([f"d{i}" for i in range(20_000)]))
         writer.append("document_ids", np.array(["x" * 4_000]))
-        with pytest.raises(DataError, match=r"The document ids, padded to the longest one, would take 305 MiB"):
+        with pytest.raises(DataError, match=r"The document ids, padded to the longest one, would need 305 MiB"):
             writer.finish((20_001, 0), None)
     assert os.listdir(tmp_path) == []
 
@@ -272,7 +272,7 @@ def test_padded_ids_need_room(tmp_path, disk_of):
         writer.append("document_ids", np.array(["a"] * 100))
         writer.append("document_ids", np.array(["x" * 100]))
         disk_of(30_000)
-        with pytest.raises(FileError, match="Make room"):
+        with pytest.raises(FileError, match="Free some space"):
             writer.finish((101, 0), None)
 
 

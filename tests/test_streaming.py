@@ -477,7 +477,7 @@ def test_bad_lines(tmp_path):
     with pytest.raises(FormatError, match=r"write the query sizes.*data\.txt\.query"):
         convert(path, target)
     path.write_text("1 qid:1 1:1 2147483647:1\n")
-    with pytest.raises(DataError, match=r"A dense array of 1 rows .* would take"):
+    with pytest.raises(DataError, match=r"A dense array of 1 rows .* would need"):
         convert(path, target)
     (tmp_path / "empty.csv").write_text("qid,label,f\n")
     with pytest.raises(FormatError, match="no rows"):
@@ -618,7 +618,7 @@ def test_text_that_is_cut_within_a_piece_does_not_end_the_process(tmp_path):
         [sys.executable, "-c", CUT_IN_A_PIECE, str(path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{path} became shorter while it was read. Read it again when nothing writes to it.\n"
+    assert done.stdout == f"{path} became shorter while it was read. Read it again after all writers have finished.\n"
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
