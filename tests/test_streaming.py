@@ -814,5 +814,5 @@ def test_an_interrupt_of_the_command_is_a_sentence(tmp_path, monkeypatch):
     target = tmp_path / "data.toprank-data"
     result = CliRunner().invoke(app, ["convert", str(tmp_path / "data.txt"), str(target)])
     assert result.exit_code == 130
-    assert result.stderr == f"Interrupted: {target} is as it was before.\n"
+    assert result.stderr == f"Interrupted: {target} is unchanged.\n"
     assert os.listdir(tmp_path) == ["data.txt"]
