@@ -552,7 +552,7 @@ COMMANDS: dict[str, CalledWith] = {
     ],
     "clicks train": lambda w: [w.log_file, w.text, "--system", "ListNet", "-o", w.new("m.toprank")],
     "clicks evaluate": lambda w: [w.path("a.scores"), w.log_file, w.text, "--metrics", "dcg@3"],
-    "clicks interleave": lambda w: [w.log_file],
+    "clicks interleaving": lambda w: [w.log_file],
     "clicks ab-test": lambda w: [w.log_file],
     "search index": lambda w: [w.new("docs"), "-o", w.new("docs.index")],
     "search train": lambda w: [

@@ -109,5 +109,5 @@ def test_the_limit_of_a_line_is_what_it_says(tmp_path, monkeypatch):
         if fits:
             assert open_bytes(tmp_path / "s.gz").size == size + 4
         else:
-            with pytest.raises(FormatError, match=r"s\.gz:3: This line has more than 1 MiB"):
+            with pytest.raises(FormatError, match=r"s\.gz:3: This line is longer than 1 MiB"):
                 open_bytes(tmp_path / "s.gz")

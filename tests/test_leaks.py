@@ -17,7 +17,7 @@ from toprank.fusion import fuse
 from toprank.model_selection.default import DEFAULT_SEARCH
 from toprank.rankers import target_encoding
 from toprank.search import blending
-from toprank.search.training import OrderTraining
+from toprank.search.training import RerankerTraining
 
 N_QUERIES, SIZE, METRIC = 60, 3, "ndcg@1"
 CHANCE = 1 / SIZE
@@ -59,16 +59,18 @@ def of_experiment():
 
 
 def of_search_blend():
-    return blending.blended(random_data(30, 110), METRIC, ["order 0"], 0, 1).value
+    return blending.fit_blend(random_data(30, 110), METRIC, ["order 0"], 0, 1).value
 
 
 def of_search_training():
-    return OrderTraining("ListNet", (), METRIC, threads=1, options={"alpha": 1.0, "l2": 1e-3}).on(random_data()).value
+    return (
+        RerankerTraining("ListNet", (), METRIC, threads=1, options={"alpha": 1.0, "l2": 1e-3}).on(random_data()).value
+    )
 
 
 def of_search_evaluation(system, **options):
     data = random_data(30, 110)
-    training = OrderTraining(system, ("order 0",), METRIC, threads=1, options=options)
+    training = RerankerTraining(system, ("order 0",), METRIC, threads=1, options=options)
     return quality(training.cross_fit(data, 3).out_of_fold(data), data)
 
 

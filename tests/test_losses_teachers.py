@@ -158,10 +158,10 @@ def test_students_learn_from_queries_that_nobody_judged(taught, kind, loss):
     assert tr.evaluate(scores, taught.replace(labels=np.round(taught.teacher)), "ndcg@10").mean["ndcg@10"] > 0.9
     some = taught.replace(labels=np.where(np.arange(taught.n_documents) % 3 == 0, np.nan, taught.labels))
     np.testing.assert_array_equal(scores, type(ranker)(**ranker.get_params()).fit(unjudged).predict(taught))
-    with pytest.raises(DataError, match="documents are not judged"):
+    with pytest.raises(DataError, match="documents are unjudged"):
         type(ranker)(**ranker.get_params() | {"loss": Mix(loss, "ListNet", weight=0.5)}).fit(some)
     for by_grades in (tr.ExpectedGainRanker(loss), tr.TreeRanker(loss, outputs="grades")):
-        with pytest.raises(DataError, match="documents are not judged"):
+        with pytest.raises(DataError, match="documents are unjudged"):
             by_grades.fit(some)
     if kind == "linear":  # a share of 1 reads no label, and is the loss itself
         alone = tr.LinearRanker(Mix(loss, "ListNet", weight=1.0), l2=1e-4).fit(some)
@@ -360,9 +360,9 @@ def test_partitions_refuse_a_part_that_draws_by_rows():
     from toprank.cluster.dataset import check_loss
 
     data = tr.synthetic(n_queries=3, seed=0)
-    facts = [work.facts_of(work.WorkerRows(data, "part 0", None))]
+    facts = [work.summarize(work.WorkerRows(data, "part 0", None))]
     check_loss(Gumbel("ListNet"), facts)
-    with pytest.raises(DataError, match="XENDCG with gamma='uniform' draws by the place"):
+    with pytest.raises(DataError, match="XENDCG with gamma='uniform' uses random numbers by global document index"):
         check_loss(Mix(Gumbel("XENDCG"), "ListNet"), facts)
 
 

@@ -257,7 +257,7 @@ def test_a_linear_ranker_comes_near_the_weights_that_all_draws_agree_on():
     loss = YetiRank(permutations=1)
     mean = tr.LinearRanker(loss, l2=0.0, max_iterations=60).fit(data)
     assert isinstance(mean.solution_.message, str)
-    assert mean.solution_.message == "60 draws, a step for each; the weights are the mean of the last 30."
+    assert mean.solution_.message == "60 draws with one step each; the weights are the mean of the last 30."
     start = tr.LinearRanker("Logistic", l2=0.0).fit(data)
     assert pull(mean) < 0.35 * pull(start)
 
@@ -295,7 +295,7 @@ def test_what_cannot_be_drawn_for_is_refused():
         YetiRank().on([1, 0], tr.Queries([0, 2])).at(["high", "low"])
     with pytest.raises(DataError, match="draw must be"):
         YetiRank().on([1, 0], tr.Queries([0, 2])).at([0.0, 0.0], draw=-1)
-    with pytest.raises(DataError, match="objectives that are drawn; use Newton"):
+    with pytest.raises(DataError, match="needs a stochastic objective; use Newton"):
         AveragedStochastic().solve(Still(), [0.0], Penalty.uniform(1))
     level = YetiRank().on([2.0, 2.0, 2.0], tr.Queries([0, 3])).at([0.3, 0.1, -1.0], curvature=True)
     assert (level.value, level.grad.any(), level.curvature.diagonal().any()) == (0.0, False, False)

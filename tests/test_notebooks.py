@@ -144,7 +144,7 @@ def test_plots_show_the_numbers(shown, data):
 
 def test_an_evaluation_in_which_nothing_counts_says_so():
     data = tr.RankingData(np.zeros((2, 1)), [0, 0], qid=[1, 1])
-    with pytest.raises(DataError, match="no query counts under ndcg@10"):
+    with pytest.raises(DataError, match="no query has a value under ndcg@10"):
         tr.evaluate([1.0, 2.0], data, "ndcg@10", convention="skip-blank").plot()
 
 

@@ -136,10 +136,10 @@ def _loop():
     ("make", "why"),
     [
         (lambda: changed(network(), _outside), "are in other files"),
-        (_loop, "Loop is not one that scores are made of"),
+        (_loop, "its operator Loop is not supported"),
         (lambda: _node("Evil", "x", domain="com.example"), "com.example:Evil"),
         (lambda: _node("ConstantOfShape", "x"), "ConstantOfShape"),
-        (_huge, "more than 33,554,432 numbers for one row"),
+        (_huge, "more than 33,554,432 values for one row"),
         (lambda: model([helper.make_node("Identity", ["x"], ["y"])], out=("n", 5)), "not one float or double"),
         (lambda: model([helper.make_node("Identity", ["x"], ["y"])], features="f"), "known number of features"),
         (lambda: model([helper.make_node("Identity", ["x"], ["y"])], rows=3), "exactly 3 rows"),

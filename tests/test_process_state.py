@@ -150,6 +150,8 @@ class Interruption:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         del event, argument
+        if frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return  # closing a generator enters its frame again, and Python ignores what is raised there
         if "/toprank/" not in frame.f_code.co_filename or "/site-packages/" in frame.f_code.co_filename:
             return
         self.entered += 1

@@ -148,7 +148,7 @@ class QueryOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class SearchTrainingOptions:
     """Options of the training."""
 
     clicks: Annotated[
@@ -197,7 +197,7 @@ class TrainingOptions:
 def train(
     folder: IndexFolder,
     judgments: QueryOptions,
-    learned: TrainingOptions,
+    learned: SearchTrainingOptions,
     output: options.JsonOutput,
     running: options.Training,
 ) -> None:
@@ -220,7 +220,7 @@ def train(
     common.say(f"{folder}: model stored. Next: toprank search query {folder} WORDS")
 
 
-def _train(opened: Any, judgments: QueryOptions, learned: TrainingOptions, running: options.Running) -> Any:
+def _train(opened: Any, judgments: QueryOptions, learned: SearchTrainingOptions, running: options.Running) -> Any:
     return opened.train(
         judgments.queries,
         judgments.qrels,
@@ -234,7 +234,9 @@ def _train(opened: Any, judgments: QueryOptions, learned: TrainingOptions, runni
     )
 
 
-def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: TrainingOptions, running: options.Running) -> Any:
+def _train_on_clicks(
+    opened: Any, judgments: QueryOptions, learned: SearchTrainingOptions, running: options.Running
+) -> Any:
     from toprank.clicks import read
 
     fixed = options.settings_of(learned.settings)
@@ -246,7 +248,7 @@ def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: TrainingOpti
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
+class SearchEvaluationOptions:
     """Options of the evaluation."""
 
     systems: Annotated[
@@ -276,7 +278,7 @@ class EvaluationOptions:
 def evaluate(
     folder: IndexFolder,
     judgments: QueryOptions,
-    compared: EvaluationOptions,
+    compared: SearchEvaluationOptions,
     output: options.JsonOutput,
     running: options.Training,
 ) -> None:

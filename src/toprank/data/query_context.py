@@ -197,8 +197,8 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
             if place >= 0:  # index of the first statistic that is not finite
                 query, column = divmod(place, len(columns))
                 raise DataError(
-                    f"Feature {self._called(int(columns[column]))} has infinite or extremely large values in query "
-                    f"{data.qids[first + query]}; replace them, for example by NaN (missing)."
+                    f"Feature {self._feature_label(int(columns[column]))} has infinite or extremely large values in "
+                    f"query {data.qids[first + query]}; replace them, for example by NaN (missing)."
                 )
         return result
 
@@ -258,6 +258,10 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
     def _feature_matrix(self, X: Any, *, reset: bool) -> Array:
         kinds = [np.float64, np.float32]
         return np.asarray(validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan"))
+
+    def _feature_label(self, column: int) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return f"number {column} (from 0)" if names is None else f"'{names[column]}'"
 
     @staticmethod
     def _refuse_sparse(data: RankingData) -> None:

@@ -206,7 +206,7 @@ def _expected(loss: str, alphas: bool) -> System:
     grid: dict[str, tuple[Any, ...]] = {"saturation": (0.6, 0.7, 0.8, 0.9, 1.0)}
     if alphas:
         grid["alpha"] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)
-    options = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "start": "linear", "max_iterations": 300}
+    options = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "init": "linear", "max_iterations": 300}
     return System("ExpectedGain", "ExpectedGainRanker", loss, "", "", options=options, grid=grid)
 
 

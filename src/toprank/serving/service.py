@@ -292,7 +292,7 @@ class Service:
     async def _interleave(self, body: bytes) -> HttpAnswer:
         interleaving = self._interleaving
         if interleaving is None:
-            raise RefusedError(404, "This service does not interleave. Start it with --interleave NAME NAME.")
+            raise RefusedError(404, "This service does not interleave; start it with two models to interleave.")
         request = parse_request(InterleaveRequest, body)
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
         both = partial(answers.rank_by_both, models, request, self.limits.documents)
@@ -306,7 +306,7 @@ class Service:
 
     async def _take_events(self, body: bytes) -> HttpAnswer:
         if self._recorder.event_log is None:
-            raise RefusedError(404, "This service has no event log. Start it with --log FOLDER.")
+            raise RefusedError(404, "This service has no event log; start it with a folder for one.")
         events = parse_request(Events, body)
         shown = self._recorder.open_list(events)
         new = self._recorder.record_events(events)

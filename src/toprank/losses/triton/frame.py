@@ -114,11 +114,11 @@ class PreparedLoss(NamedTuple):
 
     def value(self, scores: Tensor, part: BatchPart, columns: Columns) -> Tensor:
         """Return Σ scale · loss over the queries of a batch, differentiable by autograd."""
-        value: Tensor = _LossFunction.apply(scores.to(part.scale.dtype), self.evaluate, part, columns)  # type: ignore[no-untyped-call]
+        value: Tensor = _LossOnDevice.apply(scores.to(part.scale.dtype), self.evaluate, part, columns)  # type: ignore[no-untyped-call]
         return value
 
 
-class _LossFunction(torch.autograd.Function):
+class _LossOnDevice(torch.autograd.Function):
     """A scalar with an explicit gradient."""
 
     @staticmethod

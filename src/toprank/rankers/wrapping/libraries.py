@@ -171,7 +171,7 @@ class _XGBoost(WrappedLibrary):
         missing = self.estimator.get_params().get("missing")
         refuse_if(
             missing is not None and not np.isnan(missing),
-            f"it uses {missing} for missing values, which its file does not contain; use NaN instead",
+            f"it uses {missing} for missing values, which its file does not contain; mark them by NaN instead",
         )
         return read_binary(bytes(self.estimator.get_booster().save_raw("ubj")))
 
