@@ -301,7 +301,7 @@ def test_what_cannot_be_drawn_for_is_refused():
     assert (level.value, level.grad.any(), level.curvature.diagonal().any()) == (0.0, False, False)
     for labels, qid in (([1.0], [0]), ([1.0, 1.0, 1.0], [0, 0, 1])):  # one document; equal labels
         data = tr.RankingData(np.arange(len(labels), dtype=float)[:, None], labels, qid=qid)
-        with pytest.warns(UserWarning, match="every document gets the same score"):
+        with pytest.warns(UserWarning, match="all documents have the same score"):
             tr.LinearRanker("YetiRank").fit(data)
     lonely = YetiRank().on([1.0], tr.Queries([0, 1])).at([0.3], curvature=True)
     assert (lonely.value, lonely.grad.tolist(), lonely.curvature.diagonal().tolist()) == (0.0, [0.0], [0.0])

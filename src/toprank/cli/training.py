@@ -248,8 +248,8 @@ def _check_grades(system: System | None, settings: dict[str, Any]) -> None:
     if not isinstance(ranker, GradeProbabilities) or not has_grades(ranker):
         name = "a selection among several systems" if system is None else system.name
         raise typer.BadParameter(
-            f"--calibrate needs probabilities of grades, but {name} has only scores; the systems PlugIn and McRank have "
-            "both."
+            f"--calibrate needs probabilities of grades, but {name} has scores only; the systems PlugIn and McRank "
+            "have both."
         )
 
 
