@@ -244,7 +244,7 @@ def test_a_forecast_on_drifted_data_carries_the_alarm(calibrated, parts):
     drifted = {shift.name for shift in (*moved.features, moved.scores) if shift.drifted}
     assert set(moved.expected_dcg.drifted) == drifted != set()
     assert moved.expected_dcg.alarm in str(moved)
-    assert moved.expected_dcg.alarm.startswith("Do not rely on the expected DCG:")
+    assert moved.expected_dcg.alarm.startswith("Do not rely on the expected DCG")
     assert set(moved.to_dict()["expected_dcg"]["drifted"]) == drifted
 
 

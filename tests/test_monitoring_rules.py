@@ -212,7 +212,7 @@ def test_alarms_in_words():
         ({"missing": (0.0, 0.01)}, ", missing 0.0% before and 1.0% now"),
         ({"missing": (0.5, 0.25)}, ", missing 50.0% before and 25.0% now"),
         ({"missing": (0.25, 0.255)}, ""),
-        ({"out_of_range": 0.01}, ", 1.0% of it new"),
+        ({"out_of_range": 0.01}, ", 1.0% of values out of range"),
         ({"out_of_range": 0.009}, ""),
     ],
 )

@@ -184,7 +184,7 @@ def test_what_is_opened_and_judged_is_a_log_to_train_on(folder, tmp_path, monkey
         CliRunner().invoke(app, [*given, *values])
     assert taught == [("click", {None}), ("value", {0.0, 3.0})]
     done = CliRunner().invoke(app, [*given[:3], "--values", "like=2"])
-    assert (done.exit_code, "give the log by --clicks" in done.stderr) == (2, True)
+    assert (done.exit_code, "Pass the log with --clicks" in done.stderr) == (2, True)
 
 
 def test_exploring_exchanges_two_neighbors_and_says_how_likely_that_was(folder, tmp_path):
@@ -226,7 +226,7 @@ def test_a_model_that_is_replaced_while_it_is_opened_is_not_served_under_the_ver
 
     SearchService(copied)
     monkeypatch.setattr(Index, "pin_model", pinned)
-    with pytest.raises(FileError, match="was replaced while it was opened"):
+    with pytest.raises(FileError, match="was replaced while it was being opened"):
         SearchService(copied)
 
 
@@ -284,7 +284,7 @@ def test_the_page_by_keyboard_on_a_phone_escapes_everything(folder, tmp_path):
         page.press("/")
         assert page.run("document.activeElement.id") == "query"
         page.run("search('qqqq zzzz')")
-        until(page, "document.getElementById('message').textContent.includes('No document has any of')")
+        until(page, "document.getElementById('message').textContent.includes('No document contains a word')")
         assert page.complaints() == []
         assert process.stop() == 0
     log = tr.clicks.read(tmp_path / "log")
@@ -298,11 +298,11 @@ def test_why_any_two_and_a_thumb_that_is_changed(service, folder, tmp_path):
         until(page, "document.getElementById('about').textContent")
         page.run("search('wing flow')")
         until(page, "document.querySelectorAll('#learned li').length == 10")
-        assert page.run("document.getElementById('about').textContent").count("RankNet-linear orders them") == 1
+        assert page.run("document.getElementById('about').textContent").count("RankNet-linear reranks them") == 1
         page.run("document.querySelector('#learned [aria-expanded]').click()")
         until(page, "document.querySelector('.why .bar')")
         assert page.run("document.querySelector('.why p').textContent").startswith(
-            page.run("document.querySelector('#learned .title').textContent") + " stands above "
+            page.run("document.querySelector('#learned .title').textContent") + " is ranked above "
         )
         assert page.run("document.documentElement.scrollWidth <= innerWidth")
         widths = "Math.min(...[...document.querySelectorAll('.why %s')].map(e => e.getBoundingClientRect().width))"
@@ -355,7 +355,7 @@ def test_the_page_asks_for_the_token_and_follows_what_is_trained(tmp_path):
         until(page, "document.activeElement.id == 'query'")
         assert page.run("document.getElementById('access').hidden")
         page.run("search('wing')")
-        until(page, "document.getElementById('about').textContent.includes('no ranker is trained yet')")
+        until(page, "document.getElementById('about').textContent.includes('no model is trained yet')")
         index.train(
             {str(i): f"wing {WORDS[i]}" for i in range(6)}, {str(i): {f"d{i}": 1} for i in range(6)}, "RankNet-linear"
         )
@@ -363,7 +363,7 @@ def test_the_page_asks_for_the_token_and_follows_what_is_trained(tmp_path):
             "(async () => { while (!trained) { await search('wing', true);"
             " await new Promise(done => setTimeout(done, 100)); } })()"
         )
-        until(page, "document.getElementById('about').textContent.includes('RankNet-linear orders them')")
+        until(page, "document.getElementById('about').textContent.includes('RankNet-linear reranks them')")
         assert process.stop() == 0
 
 

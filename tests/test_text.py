@@ -445,7 +445,7 @@ def test_pairs_that_do_not_fit_are_refused():
 
 
 def test_texts_that_are_none_are_refused():
-    with pytest.raises(DataError, match="The field 'title' must be text; number 2 is a int: 7"):
+    with pytest.raises(DataError, match="The field 'title' must be text, but number 2 is of type int: 7"):
         Statistics.fit({"title": ["red", 7]})
     with pytest.raises(DataError, match="one text for each document, but they have: 'title' 2, 'body' 1"):
         Statistics.fit({"title": ["red", "x"], "body": ["y"]})

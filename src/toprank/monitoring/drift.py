@@ -171,7 +171,7 @@ def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
 def _in_words(shift: FeatureDrift) -> str:
     before, after = shift.missing
     missing = f", missing {before:.1%} before and {after:.1%} now" if abs(after - before) >= 0.01 else ""
-    return missing + (f", {shift.out_of_range:.1%} of it new" if shift.out_of_range >= 0.01 else "")
+    return missing + (f", {shift.out_of_range:.1%} of values out of range" if shift.out_of_range >= 0.01 else "")
 
 
 def _row(shift: FeatureDrift) -> tuple[str, ...]:
