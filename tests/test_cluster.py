@@ -213,7 +213,7 @@ def test_unjudged_documents(two, valid, alone, unjudged):
     there = two.evaluate(alone, some, METRICS, **options)
     assert dict(there.mean) == pytest.approx(dict(here.mean), abs=1e-12)
     assert there.max_grade == here.max_grade
-    with pytest.raises(DataError, match="not judged"):
+    with pytest.raises(DataError, match="unjudged"):
         two.evaluate(alone, some, METRICS)
     with pytest.raises(DataError, match=r"documents are unjudged"):
         two.fit(tr.LinearRanker(), some)

@@ -245,7 +245,7 @@ def test_a_model_must_say_how_many_features_it_takes(tmp_path, originals):
     model = copy.deepcopy(originals["xgboost"])
     del model["learner"]["learner_model_param"]["num_feature"]
     (tmp_path / "m.json").write_text(json.dumps(model))
-    with pytest.raises(FormatError, match="num_feature is missing or no number"):
+    with pytest.raises(FormatError, match="num_feature is missing or not a number"):
         tr.load(tmp_path / "m.json")
 
 
@@ -297,7 +297,18 @@ def test_names_of_boosters_are_not_trusted_to_be_texts(tmp_path, originals, monk
     model["learner"]["gradient_booster"]["name"] = name
     for content in (json.dumps(model).encode(), encoded(model)):
         (tmp_path / "m").write_bytes(content)
-        with pytest.raises(FormatError, match=r"its booster .* is not known"):
+        with pytest.raises(FormatError, match=r"its booster .* is unknown"):
+            tr.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("id_of_tree", [[0, 0], None, "0", 1])
+def test_ids_of_trees_are_not_trusted_to_be_numbers(tmp_path, originals, monkeypatch, id_of_tree):
+    monkeypatch.setattr("toprank.rankers.foreign.unforeseen", as_it_is)
+    model = copy.deepcopy(originals["xgboost"])
+    model["learner"]["gradient_booster"]["model"]["trees"][0]["id"] = id_of_tree
+    for content in (json.dumps(model).encode(), encoded(model)):
+        (tmp_path / "m").write_bytes(content)
+        with pytest.raises(FormatError, match=r"tree number 0 .* has the id"):
             tr.load(tmp_path / "m")
 
 

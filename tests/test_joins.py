@@ -109,7 +109,7 @@ def test_rows_are_scored_alike_whatever_they_come_in(name, fitted, tmp_path):
 @pytest.mark.parametrize("name", [name for name in RANKERS if name != "blend"])
 def test_columns_made_of_words_are_columns_like_any_others(name, fitted):
     """The ranker of all at once is that of a table in which the words were numbers before."""
-    ranker, plain = fitted[name], fitted[name].text_.expanded
+    ranker, plain = fitted[name], fitted[name].text_.transform
     again = RANKERS[name]().fit(plain(TRAIN))
     assert again.text_ is None
     np.testing.assert_array_equal(again.predict(plain(TEST)), ranker.predict(TEST))

@@ -96,8 +96,9 @@ def _check_counts(model: dict[str, Any], trees: list[Any]) -> None:
             "its iteration_indptr does not divide its trees into rounds",
         )
     for number, described in enumerate(trees):
+        place = nested_value(described, "id")  # an array, if a damaged UBJ file stores several numbers
         refuse_if(
-            (place := nested_value(described, "id")) != number,
+            isinstance(place, np.ndarray) or place != number,
             f"tree number {number} (from 0) has the id {str(place)[:40]}",
         )
 
