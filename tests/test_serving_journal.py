@@ -163,8 +163,8 @@ def test_clicks_before_the_one_that_found_no_room_are_counted_once_when_they_are
     with serving(folder, "linear", "other", **options) as client:
         told = client.post("/v1/interleave", json={"query": "q", "documents": documents(rows(6))}).json()
         events = [click(one["id"]) for one in told["ranking"][:2]]
-        honest, room = EventLog.done, iter([True, False])
-        monkeypatch.setattr(EventLog, "done", lambda self, one: next(room) and honest(self, one))
+        honest, room = EventLog.add_event, iter([True, False])
+        monkeypatch.setattr(EventLog, "add_event", lambda self, one: next(room) and honest(self, one))
         refused(tell(client, told["impression"], *events), 503, "Send the events again")
         monkeypatch.undo()
         assert tell(client, told["impression"], *events).json() == {"counted": 1, "again": 1}
@@ -180,7 +180,9 @@ def test_events_that_come_again_late_or_forged_are_refused_and_counted(folder, t
         assert tell(client, request, *twice).json() == {"counted": 2, "again": 1}
         forged = request[:-1] + ("A" if request[-1] != "A" else "Q")
         refused(tell(client, forged, click("d1")), 404, "another secret")
-        refused(tell(client, ListIdSigner((), b"another word").ranked("0" * 12), click("d1")), 404, "another secret")
+        refused(
+            tell(client, ListIdSigner((), b"another word").sign_ranking("0" * 12), click("d1")), 404, "another secret"
+        )
         refused(tell(client, request[:16], click("d1")), 404, "another secret")  # what the log calls it opens nothing
         honest = time.time_ns
         monkeypatch.setattr(time, "time_ns", lambda: honest() + 2 * 86_400 * 10**9)
@@ -218,8 +220,8 @@ def test_events_with_values_that_are_none_are_refused(folder, tmp_path):
     with serving(folder, "linear", files=LogFiles(tmp_path)) as client:
         request = ask(client)["request"]
         for event, words in (
-            (click("d1", value=1), "A click has no value"),
-            ({"kind": "purchase", "document": "d1"}, "A purchase has a value"),
+            (click("d1", value=1), "A click must have no value"),
+            ({"kind": "purchase", "document": "d1"}, "A purchase must have a value"),
             ({"kind": "purchase", "document": "d1", "value": "much"}, "expected float"),
             ({"kind": "purchase", "document": "d1", "value": -1}, ">= 0"),
             ({"kind": "kiss", "document": "d1"}, "invalid enum value"),
@@ -248,7 +250,7 @@ def test_without_a_secret_ids_of_lists_hold_for_one_process_which_is_said(folder
     written = io.StringIO()
     with serving(folder, "linear", files=LogFiles(tmp_path), log=Log(written)) as one:
         request = ask(one)["request"]
-    assert "this process alone" in written.getvalue()
+    assert "this process only" in written.getvalue()
     with serving(folder, "linear", files=LogFiles(tmp_path)) as two:
         refused(tell(two, request, click("d1")), 404, "another secret")
 
@@ -617,7 +619,7 @@ def test_trials_that_cannot_be_are_refused_at_the_start(folder, tmp_path):
         ({"split": ["nothing=5"]}, "no model called 'nothing'"),
         ({"split": ["fewer=5"]}, "different columns"),
         ({"split": ["other=5"], "files": None}, "A split needs an event log"),
-        ({"explore": "swap-neighbors:0.1", "files": None}, "Exploring needs a log"),
+        ({"explore": "swap-neighbors:0.1", "files": None}, "Exploring needs an event log"),
     ):
         given = {"files": LogFiles(tmp_path), **options}
         with pytest.raises(DataError, match=words), serving(folder, "linear", "other", "fewer", **given):
