@@ -262,7 +262,7 @@ def test_compared_models_in_words():
     assert rows[0] == ("PBM", "-1.0000", "1.2500", "+0.5000", "[+0.2500, +0.7500]")
     assert rows[1] == ("RankCTR", "-1.5000", "1.5000", "", "the best rate")
     assert rows[2][3:] == ("-inf", "—")
-    assert "70 sessions of 7 queries" in str(found)
+    assert "70 held-out sessions of 7 queries" in str(found)
     assert "assigns probability 0 to observed clicks" in str(found)
     assert "impossible" not in str(replace(found, log_likelihoods=np.array([-1.0, -1.5, -2.0])))
 
