@@ -100,7 +100,7 @@ def test_every_query_teaches_in_the_end_and_few_are_all_held_out(few_rounds):
 )
 def test_the_ranker_is_the_weighted_sum_of_the_members(fitted, factors, tmp_path):
     (data, members), new = fitted, drawn(10, 2.0, seed=6)
-    ranker = blending._joined(data, members[1], members, factors)
+    ranker = blending._merge_members(data, members[1], members, factors)
     ranker.save(tmp_path / "blend.toprank")
     scores = tr.load(tmp_path / "blend.toprank").predict(new)
     by_hand = sum(

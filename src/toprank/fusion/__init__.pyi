@@ -1,4 +1,4 @@
-"""The names of `toprank.fusion`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""Public names of `toprank.fusion` for type checkers; `__init__.py` imports them lazily."""
 
 from toprank.fusion.combination import METHODS as METHODS
 from toprank.fusion.fused import Fused as Fused

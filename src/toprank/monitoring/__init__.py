@@ -1,4 +1,4 @@
-"""Does a ranker still meet what it was trained for? Drift of features and scores, and the DCG to expect."""
+"""Drift monitoring: drift of features and scores, and expected DCG without labels."""
 
 from toprank.lazy_imports import lazy_exports
 

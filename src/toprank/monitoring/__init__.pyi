@@ -1,4 +1,4 @@
-"""The names of `toprank.monitoring`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""Public names of `toprank.monitoring` for type checkers; `__init__.py` imports them lazily."""
 
 from toprank.monitoring.drift import Drift as Drift
 from toprank.monitoring.drift import monitor as monitor

@@ -71,7 +71,7 @@ class Drift(Record):
         for shift in self.features:
             if shift.drifted:
                 name = f"Feature {shift.name}" if shift.name.isdigit() else shift.name
-                yield f"{name} has drifted: PSI {shift.psi:.2f}{_in_words(shift)}, {p_value(shift.p)}."
+                yield f"{name} has drifted: PSI {shift.psi:.2f}{_remarks(shift)}, {p_value(shift.p)}."
         if self.scores.drifted:
             yield f"The scores have drifted: PSI {self.scores.psi:.2f}, {p_value(self.scores.p)}."
         if self.expected_dcg is not None and self.expected_dcg.changed:
@@ -168,7 +168,7 @@ def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
     return Picture(f"{name} before and now", 240 if named else 210, axes(box, x, y, x_ticks, y_ticks), *lines, names)
 
 
-def _in_words(shift: FeatureDrift) -> str:
+def _remarks(shift: FeatureDrift) -> str:
     before, after = shift.missing
     missing = f", missing {before:.1%} before and {after:.1%} now" if abs(after - before) >= 0.01 else ""
     return missing + (f", {shift.out_of_range:.1%} of values out of range" if shift.out_of_range >= 0.01 else "")

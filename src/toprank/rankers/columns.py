@@ -22,7 +22,7 @@ from toprank.data.warnings import MIN_UNUSUAL_DOCUMENTS, warn_one_query
 from toprank.errors import DataError, Remedy, refuse_if
 from toprank.rankers.estimator import is_clone, is_fitted
 from toprank.rankers.source import Source, source_of
-from toprank.text.tables import TextFeatures, joined_columns
+from toprank.text.tables import TextFeatures, append_columns
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -367,4 +367,4 @@ def _text_rows(ranker: Ranker, text: TextFeatures, frame: Any) -> Any:
         name: metadata_values(name, table.column(name).chunks, False, True).tolist() for name in roles.columns
     }
     own = matrix_of(frame, like=ranker)[0] if text.n_original else np.zeros((table.num_rows, 0))
-    return joined_columns(own, text.columns(texts.pop(roles.query), texts))
+    return append_columns(own, text.columns(texts.pop(roles.query), texts))

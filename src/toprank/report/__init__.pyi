@@ -1,4 +1,4 @@
-"""The names of `toprank.report`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""Public names of `toprank.report` for type checkers; `__init__.py` imports them lazily."""
 
 from toprank.report.comparing import from_comparison as from_comparison
 from toprank.report.content import ComparisonReport as ComparisonReport

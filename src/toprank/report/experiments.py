@@ -119,7 +119,7 @@ def _part(results: Results, dataset: str) -> RankedCollection | None:
     pooled = _pooled_data(tests, documents)
     return replace(
         part,
-        query_texts=_joined([query_texts(test) for test in tests]),
+        query_texts=_concatenate([query_texts(test) for test in tests]),
         documents=documents,
         at_k=_at_cutoffs(results, dataset, kept, main),
         spreads=spreads(scores, pooled, styles),
@@ -161,10 +161,10 @@ def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping
     labels = np.concatenate([test.labels for test in tests])
     queries = Queries.from_sizes(np.concatenate([test.queries.sizes for test in tests]))
     names = np.concatenate([_names(fold, test) for fold, test in zip(folds, tests, strict=True)])
-    return JudgedDocuments(labels, queries, names, scores, _joined([document_titles(test) for test in tests]))
+    return JudgedDocuments(labels, queries, names, scores, _concatenate([document_titles(test) for test in tests]))
 
 
-def _joined(texts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
+def _concatenate(texts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
     """Concatenate the texts of all folds, or return None if a fold has no texts."""
     known = [of for of in texts if of is not None]
     return np.concatenate(known) if len(known) == len(texts) else None

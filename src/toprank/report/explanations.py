@@ -14,13 +14,13 @@ from toprank.report.parts import panel, plain_table, sentences
 def explanations_page(name: str, results: Mapping[str, DisplayMixin]) -> str:
     """Return the page as HTML, with one section per explanation."""
     sections: list[Section] = [
-        (f"r{place}", heading, "", join([*_drawn(heading, result), *_words(heading, result)]))
+        (f"r{place}", heading, "", join([*_plots(heading, result), *_text_parts(heading, result)]))
         for place, (heading, result) in enumerate(results.items())
     ]
     return sectioned_page(name, name, [], sections)
 
 
-def _drawn(heading: str, result: DisplayMixin) -> list[Markup]:
+def _plots(heading: str, result: DisplayMixin) -> list[Markup]:
     """Return the plot of a result, or an empty list if it has none."""
     if not hasattr(result, "plot"):
         return []
@@ -30,7 +30,7 @@ def _drawn(heading: str, result: DisplayMixin) -> list[Markup]:
         return []
 
 
-def _words(heading: str, result: DisplayMixin) -> list[Markup]:
+def _text_parts(heading: str, result: DisplayMixin) -> list[Markup]:
     parts = []
     for part in result._parts():
         if isinstance(part, Table):

@@ -63,12 +63,12 @@ class _HeldOutQueries(NamedTuple):
     judge: BoundMetric
 
     @classmethod
-    def of(cls, data: RankingData, metric: str, seed: int) -> _HeldOutQueries:
+    def divide(cls, data: RankingData, metric: str, seed: int) -> _HeldOutQueries:
         """Divide the queries into five folds and hold out as many folds as needed for `_MIN_QUERIES`."""
         k = min(_N_FOLDS, data.n_queries)
         n_rounds = max(-(-_MIN_QUERIES * k // data.n_queries), 1)
         rounds = Division.folds(part_numbers(data, [1 / k] * k, seed=seed)).rounds
-        rounds = tuple(round for round in rounds if _teaches(data.select(round.train), metric))[:n_rounds]
+        rounds = tuple(round for round in rounds if _has_different_grades(data.select(round.train), metric))[:n_rounds]
         if not rounds:
             raise DataError(
                 "Too few queries have candidates with different grades for cross-validation. Judge more queries."
@@ -97,7 +97,7 @@ class _HeldOutQueries(NamedTuple):
         return self.sign * np.nan_to_num(self.judge.per_query(np.ascontiguousarray(scores)))
 
 
-def _teaches(data: RankingData, metric: str) -> bool:
+def _has_different_grades(data: RankingData, metric: str) -> bool:
     best, worst = BoundMetric(data, metric, threads=1).extremes()
     return not np.array_equal(best, worst, equal_nan=True)
 
@@ -120,7 +120,7 @@ def fit_blend(
         threads: number of threads.
         se_rule: number of standard errors by which weights must beat equal weights of the trained members.
     """
-    held_out = _HeldOutQueries.of(data, metric, seed)
+    held_out = _HeldOutQueries.divide(data, metric, seed)
     with collect_warnings():  # warnings of a badly trained member are irrelevant: it gets no weight
         linear = _linear(held_out, threads)
         every = [*_features(held_out, orders), linear, _trees(held_out, seed, threads)]
@@ -134,8 +134,8 @@ def fit_blend(
     names = [member.name for member in members]
     shares = dict(zip(names, np.round(weights, 3).tolist(), strict=True))
     options = shares | {f"{member.name} {name}": at for member in members for name, at in member.options.items()}
-    trials = [_row(number, member, held_out, shares[member.name]) for number, member in enumerate(members)]
-    ranker = _joined(data, linear, members, dict(zip(names, (weights * factors).tolist(), strict=True)))
+    trials = [_trial_row(number, member, held_out, shares[member.name]) for number, member in enumerate(members)]
+    ranker = _merge_members(data, linear, members, dict(zip(names, (weights * factors).tolist(), strict=True)))
     evaluated_on = f"{held_out.judge.data.n_queries:,} queries, out of fold"
     return SelectionResult(
         ranker=ranker,
@@ -163,7 +163,7 @@ def _features(held_out: _HeldOutQueries, orders: Sequence[str]) -> list[_Member]
 def _linear(held_out: _HeldOutQueries, threads: int | None) -> _Member:
     def fit(train: RankingData, l2: float, init: FloatArray | None = None) -> Any:
         made = get(_LINEAR).make(l2=l2, init=init, metric=held_out.judge.name, threads=threads)
-        return _finished(made.fit(train))
+        return _check_uninterrupted(made.fit(train))
 
     def fit_path(train: RankingData, _: None) -> list[Any]:
         path: list[Any] = []
@@ -180,7 +180,9 @@ def _linear(held_out: _HeldOutQueries, threads: int | None) -> _Member:
 
 def _trees(held_out: _HeldOutQueries, seed: int, threads: int | None) -> _Member:
     def fit(train: RankingData, n_trees: int) -> Any:
-        return _finished(get(_TREES).make(n_trees=n_trees, num_leaves=_LEAVES, seed=seed, threads=threads).fit(train))
+        return _check_uninterrupted(
+            get(_TREES).make(n_trees=n_trees, num_leaves=_LEAVES, seed=seed, threads=threads).fit(train)
+        )
 
     def predict(ranker: Any, part: RankingData) -> FloatArray:
         return np.column_stack([
@@ -193,7 +195,7 @@ def _trees(held_out: _HeldOutQueries, seed: int, threads: int | None) -> _Member
     )
 
 
-def _finished(ranker: Any) -> Any:
+def _check_uninterrupted(ranker: Any) -> Any:
     """Re-raise an interrupt that ended the fit early, since a half-trained member would be useless."""
     if ranker.was_interrupted:
         raise KeyboardInterrupt
@@ -222,26 +224,26 @@ def _n_steps(n_members: int) -> int:
     )
 
 
-def _row(number: int, member: _Member, held_out: _HeldOutQueries, weight: float) -> dict[str, Any]:
+def _trial_row(number: int, member: _Member, held_out: _HeldOutQueries, weight: float) -> dict[str, Any]:
     """Return a member's row of the trials table."""
     value = held_out.sign * float(held_out.values(member.unseen).mean())
     row = {"number": number, "name": member.name, "options": dict(member.options), "value": value}
     return {**row, "state": "complete", "seconds": None, "remark": "", "weight": weight}
 
 
-def _joined(data: RankingData, linear: _Member, members: Sequence[_Member], factors: Mapping[str, float]) -> Any:
+def _merge_members(data: RankingData, linear: _Member, members: Sequence[_Member], factors: Mapping[str, float]) -> Any:
     """Merge the members: features and the linear member become one linear ranker, which is blended with the trees."""
     seen = linear.ranker.standardization_
     weights = factors.get(_LINEAR, 0.0) * linear.ranker.coef_ * seen.spread
     for member in members:
         if member.ranker is None:
             weights[member.column] += factors[member.name] * seen.spread[member.column]
-    together: Any = copy(linear.ranker)
+    linear_part: Any = copy(linear.ranker)
     trees: Any = next((member.ranker for member in members if member.name == _TREES), None)
-    together._set(weights)
+    linear_part._set(weights)
     if not factors.get(_TREES):
-        return together
+        return linear_part
     if not weights.any():
         return trees
-    sizes = [score_spread(ranker.predict(data), data.queries) for ranker in (together, trees)]
-    return BlendRanker.from_fitted([together, trees], data, [sizes[0], factors[_TREES] * sizes[1]])
+    sizes = [score_spread(ranker.predict(data), data.queries) for ranker in (linear_part, trees)]
+    return BlendRanker.from_fitted([linear_part, trees], data, [sizes[0], factors[_TREES] * sizes[1]])

@@ -163,7 +163,7 @@ class Index:
         """Return the top k documents of the first stage: an engine looks up words, runs look up the query id."""
         if self.engine is None:
             assert self.runs is not None
-            return self.runs.find(self._asked(query)[0] if qid is None else qid, k)
+            return self.runs.find(self._resolve_query(query)[0] if qid is None else qid, k)
         hits = self.engine.find(self.words(query), k)
         if len(hits.rows) and (hits.rows.min() < 0 or hits.rows.max() >= len(self)):
             raise self.folder.fault(
@@ -171,7 +171,7 @@ class Index:
             )
         return hits
 
-    def _asked(self, query: str) -> tuple[str, str]:
+    def _resolve_query(self, query: str) -> tuple[str, str]:
         """Return id and text of a query; if runs are the first stage, `query` may be either of the two."""
         if self.runs is None:
             return query, query
@@ -275,7 +275,7 @@ class Index:
             vectors: query vectors by name of the embedding model, or files.
         """
         if not isinstance(query, str):
-            raise DataError(f"A query is text, not {type(query).__name__}.")
+            raise DataError(f"A query must be text, not {type(query).__name__}.")
         check_whole("k", k, least=1)
         if n_candidates is not None:
             check_whole("n_candidates", n_candidates, least=1)
@@ -308,7 +308,7 @@ class Index:
 
     def _candidate_data(self, query: str, hits: Hits, vectors: Mapping[str, Any]) -> RankingData:
         """Return the candidates of a query as ranking data."""
-        qid, text = self._asked(query)
+        qid, text = self._resolve_query(query)
         lists = CandidateLists(
             [qid], [text[:_MAX_QUERY_CHARACTERS]], np.array([0, len(hits.rows)]), hits.rows, hits.scores
         )
@@ -325,7 +325,7 @@ class Index:
 
     def hits(self, query: str, rows: IntArray, scores: FloatArray, best: IntArray) -> tuple[Hit, ...]:
         """Return hits with titles and passages; `best` indexes `rows`, which are in first-stage order."""
-        words, title = self.words(self._asked(query)[1]), self.documents.title
+        words, title = self.words(self._resolve_query(query)[1]), self.documents.title
         body = [field for field in self.documents.fields if field != title]
         hits = []
         for rank, place in enumerate(best.tolist(), 1):
@@ -348,7 +348,7 @@ class Index:
         model = self.model
         if model is None:
             raise DataError("This index has no model, so results are in first-stage order. Call train first.")
-        qid, text = self._asked(query)
+        qid, text = self._resolve_query(query)
         data = self.data({qid: text}, n_candidates=max(self.depth, k))
         for name in (a, b):
             if name not in data.row_names:

@@ -122,7 +122,7 @@ def train(
         )
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
         choice = RerankerTraining(system, index.features.orders, metric, seed, threads, options).on(data)
-    _keep(index, choice, judged.topics, n_candidates, vectors)
+    _store_model(index, choice, judged.topics, n_candidates, vectors)
     return SearchTraining(choice, data.n_queries, data.n_documents, judged.recall, judged.notes)
 
 
@@ -157,7 +157,7 @@ class JudgedQueries(NamedTuple):
         judged_topics = topics.select(judged.qids.tolist())
         kept = np.isin(judged.qids, np.array(judged_topics.ids))
         judged = Qrels(judged.qids[kept], judged.document_ids[kept], judged.grades[kept])
-        notes += _not_indexed(index, judged)
+        notes += _missing_documents_note(index, judged)
         own = {
             name: rows_of_ids("queries", rows, topics.ids, judged_topics.ids) for name, rows in (vectors or {}).items()
         }
@@ -222,7 +222,7 @@ class RerankerTraining(NamedTuple):
         return choose(system, train, valid, metric=self.metric, threads=self.threads, **self.options)
 
 
-def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
+def _missing_documents_note(index: Index, qrels: Qrels) -> tuple[str, ...]:
     """Return a note on relevant documents missing from the index; raise an error if no judgment is usable."""
     names = np.unique(qrels.document_ids[qrels.grades > 0]).tolist()
     unknown = [name for name, row in zip(names, index.documents.rows(names).tolist(), strict=True) if row < 0]
@@ -246,7 +246,7 @@ def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
     )
 
 
-def _keep(
+def _store_model(
     index: Index,
     choice: SelectionResult,
     topics: Topics,
@@ -302,7 +302,7 @@ def train_on_clicks(
     asked = topics.select(map(str, log.qids))
     if len(asked) == 0:
         raise DataError("No query of the log is among the given queries. Check that both use the same ids.")
-    depth, facts = _shown(index, log, asked, n_candidates)
+    depth, facts = _candidate_depth(index, log, asked, n_candidates)
     data = index.data(asked, n_candidates=depth)
     ranker = get(system).make() if isinstance(system, str) else system
     if propensities is None and correction != "none":
@@ -319,11 +319,13 @@ def train_on_clicks(
         evaluated_on=f"{log.n_sessions:,} sessions",
         trials=[],
     )
-    _keep(index, choice, asked, depth)
+    _store_model(index, choice, asked, depth)
     return SearchTraining(choice, data.n_queries, data.n_documents, None, (trained.summary, *facts))
 
 
-def _shown(index: Index, log: ClickLog, asked: Topics, n_candidates: int | None) -> tuple[int, tuple[str, ...]]:
+def _candidate_depth(
+    index: Index, log: ClickLog, asked: Topics, n_candidates: int | None
+) -> tuple[int, tuple[str, ...]]:
     """Return how many candidates to rerank, and a note on candidates that the log never shows."""
     lists = index.candidate_lists(asked, n_candidates)
     sizes = np.diff(lists.offsets)

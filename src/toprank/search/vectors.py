@@ -97,7 +97,7 @@ def query_vectors(
 
 
 def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
-    """Return ids (None if the file has none) and rows; a file that would have to run code is refused."""
+    """Return ids (None for .npy) and rows of a NumPy file; raise an error for pickled objects."""
     try:
         with os_errors(path, "read"), path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)

@@ -21,7 +21,7 @@ from toprank.data.encoding import Column, Encoding
 from toprank.data.roles import Roles
 from toprank.errors import closest_match
 from toprank.serving.requests import RefusedError, RequestedDocument, decoder_message, first_duplicate, invalid_json
-from toprank.text.tables import TextFeatures, joined_columns
+from toprank.text.tables import TextFeatures, append_columns
 
 _END = b",".ljust(41, b"\0")  # The kernel stops at the zeros.
 _PLANS = 64  # Maximum number of cached column orders.
@@ -113,7 +113,7 @@ class ModelColumns:
         if self.text is None:
             return rows
         matched = self.text.columns([query_text or ""] * len(documents), self._texts(documents, query_text, select))
-        return rows._replace(X=joined_columns(rows.X, matched).astype(np.float64, copy=False))
+        return rows._replace(X=append_columns(rows.X, matched).astype(np.float64, copy=False))
 
     def _texts(
         self, documents: Sequence[RequestedDocument], query_text: str | None, select: bool

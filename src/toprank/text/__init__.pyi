@@ -1,4 +1,4 @@
-"""The names of `toprank.text`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""Public names of `toprank.text` for type checkers; `__init__.py` imports them lazily."""
 
 from toprank.text.bags import Bags as Bags
 from toprank.text.bags import Tokens as Tokens

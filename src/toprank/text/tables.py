@@ -45,7 +45,7 @@ class TextFeatures:
         distinct, rows = _distinct(_texts_of(data, data.text))
         known, encoded = Statistics.fit_and_encode(distinct, Analyzer(data.text.language))
         made = cls(data.text, OriginalColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
-        return made, made._joined(data, made._columns(_of_documents(data, data.text.query), encoded, rows))
+        return made, made._append(data, made._columns(_document_column(data, data.text.query), encoded, rows))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class TextFeatures:
                 f"The ranker was trained with the document texts {listed(self.roles.document)}, but these data have "
                 f"{listed(data.text.document)}. Rename the columns as in the training data."
             )
-        return self._joined(data, self.columns(_of_documents(data, data.text.query), _texts_of(data, data.text)))
+        return self._append(data, self.columns(_document_column(data, data.text.query), _texts_of(data, data.text)))
 
     def columns(self, queries: Sequence[str], texts: Mapping[str, Sequence[str]]) -> npt.NDArray[np.float32]:
         """Return the features of query-document pairs, given by their texts."""
@@ -106,12 +106,12 @@ class TextFeatures:
         out[order] = self.match.matrix(list(numbers), documents, rows[order], offsets)
         return out
 
-    def _joined(self, data: RankingData, made: npt.NDArray[np.float32]) -> RankingData:
+    def _append(self, data: RankingData, made: npt.NDArray[np.float32]) -> RankingData:
         """Append feature columns to data."""
         names = data.feature_names or numbered(data.n_features)
         encoding = None if data.encoding is None else self._extended(data.encoding)
         return data._with_validated(
-            X=joined_columns(data.X, made),
+            X=append_columns(data.X, made),
             feature_names=(*names, *self.names),
             first_feature_id=None,
             metadata=data.metadata.without_text(),
@@ -133,7 +133,7 @@ class TextFeatures:
             field = self.roles.document[0]
         elif field is not None:
             plain = plain.removeprefix(f"{field} ")
-        return _in_words(plain, self.roles.document if field is None else (field,), value)
+        return _describe_value(plain, self.roles.document if field is None else (field,), value)
 
     def same_as(self, other: Any) -> bool:
         """Return whether both were fitted on the same texts with the same settings."""
@@ -176,7 +176,7 @@ class TextFeatures:
         return made
 
 
-def joined_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
+def append_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
     """Append columns to a dense or sparse matrix."""
     if isinstance(X, np.ndarray):
         out = np.empty((X.shape[0], X.shape[1] + made.shape[1]), dtype=X.dtype if X.shape[1] else np.float32)
@@ -189,10 +189,10 @@ def joined_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
 
 def _texts_of(data: RankingData, roles: TextRoles) -> dict[str, list[str]]:
     """Return the texts of each document by field."""
-    return {name: _of_documents(data, name) for name in roles.document}
+    return {name: _document_column(data, name) for name in roles.document}
 
 
-def _of_documents(data: RankingData, name: str) -> list[str]:
+def _document_column(data: RankingData, name: str) -> list[str]:
     """Return a text column with one text per document, also if it is stored with one text per query."""
     column = data.metadata[name]
     return list((column if len(column) == data.n_documents else data.queries.broadcast(column)).tolist())
@@ -222,7 +222,7 @@ def _distinct(texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
     return {name: list(column) for name, column in zip(texts, columns, strict=True)}, rows
 
 
-def _in_words(what: str, fields: Sequence[str], value: str) -> str | None:
+def _describe_value(what: str, fields: Sequence[str], value: str) -> str | None:
     """Describe one value in words; None if the number is clearer."""
     number, several = float(value), len(fields) > 1
     if what in ("exact", "phrase"):

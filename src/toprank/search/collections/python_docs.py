@@ -57,21 +57,22 @@ def python_docs(queries: int = _N_QUERIES, seed: int = 0, root: Path | None = No
     entries = list(_entries(where))
     if not entries:
         raise DataError(f"No Python source below {where} has a docstring. Pass another folder.")
-    asked = _held_out(entries, queries, seed)
+    selected = _select_queries(entries, queries, seed)
     texts = [
-        _without(entry.text, asked[place]) if place in asked else entry.text for place, entry in enumerate(entries)
+        _remove_sentence(entry.text, selected[place]) if place in selected else entry.text
+        for place, entry in enumerate(entries)
     ]
     topics, judged = None, {}
-    if asked:
-        topics = Topics(tuple(f"q{place}" for place in asked), tuple(_to_query(text) for text in asked.values()))
-        judged = {ALL: _judgments(entries, asked)}
+    if selected:
+        topics = Topics(tuple(f"q{place}" for place in selected), tuple(_to_query(text) for text in selected.values()))
+        judged = {ALL: _judgments(entries, selected)}
     notes = (
-        f"Known-item queries: {len(asked):,} summary sentences, removed from their documents. Grade 2 marks the source "
-        "document, grade 1 other documents of its module.",
+        f"Known-item queries: {len(selected):,} summary sentences, removed from their documents. Grade 2 marks the "
+        "source document, grade 1 other documents of its module.",
     )
     ids = [entry.name for entry in entries]
     name = f"Python {platform.python_version()}" if root is None else where.name
-    return Collection(name, ids, {"title": ids, "body": texts}, topics, judged, notes if asked else ())
+    return Collection(name, ids, {"title": ids, "body": texts}, topics, judged, notes if selected else ())
 
 
 def _entries(root: Path) -> Iterator[_Entry]:
@@ -123,7 +124,7 @@ def summary_of(text: str) -> str | None:
     return match[1] if match else None
 
 
-def _held_out(entries: Sequence[_Entry], queries: int, seed: int) -> dict[int, str]:
+def _select_queries(entries: Sequence[_Entry], queries: int, seed: int) -> dict[int, str]:
     """Select the summary sentences to use as queries; return them by the index of their entry.
 
     A sentence must be unique, since other documents could match it otherwise, and its document must contain further
@@ -136,14 +137,14 @@ def _held_out(entries: Sequence[_Entry], queries: int, seed: int) -> dict[int, s
         if summary is None or ">>>" in summary:
             continue
         words = _words(summary)
-        length, left = words.count(" ") + 1, len(_WORD.findall(_without(entry.text, summary)))
+        length, left = words.count(" ") + 1, len(_WORD.findall(_remove_sentence(entry.text, summary)))
         if _MIN_QUERY_WORDS <= length <= _MAX_QUERY_WORDS and left >= _MIN_DOCUMENT_WORDS and often[words] == 1:
             chance = hashlib.blake2b(f"{seed}\0{entry.name}".encode(), digest_size=8).digest()
             fits.append((chance, place))
     return {place: str(summaries[place]) for _, place in sorted(sorted(fits)[:queries], key=lambda pair: pair[1])}
 
 
-def _without(text: str, sentence: str) -> str:
+def _remove_sentence(text: str, sentence: str) -> str:
     """Remove all occurrences of a sentence from a text, ignoring case and spacing."""
     words = [re.escape(word) for word in sentence.split()]
     return re.sub(r"\s+".join(words), " ", text, flags=re.IGNORECASE).strip()
@@ -154,13 +155,13 @@ def _to_query(sentence: str) -> str:
     return " ".join(sentence.replace("`", "").replace("*", "").split())
 
 
-def _judgments(entries: Sequence[_Entry], asked: dict[int, str]) -> Qrels:
+def _judgments(entries: Sequence[_Entry], selected: dict[int, str]) -> Qrels:
     of_module: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
         of_module.setdefault(entry.module, []).append(place)
     rows = [
         (f"q{place}", entries[other].name, _TARGET if other == place else _SAME_MODULE)
-        for place in asked
+        for place in selected
         for other in of_module[entries[place].module]
     ]
     return qrels_of_rows(rows)

@@ -49,11 +49,11 @@ def smart_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     bodies = [fields.get("W", "") for _, fields in entries]
     if not any(titles):
         return [name for name, _ in entries], {"body": bodies}
-    rest = [_without(title, body) for title, body in zip(titles, bodies, strict=True)]
+    rest = [_remove_title(title, body) for title, body in zip(titles, bodies, strict=True)]
     return [name for name, _ in entries], {"title": titles, "body": rest}
 
 
-def _without(title: str, body: str) -> str:
+def _remove_title(title: str, body: str) -> str:
     """Remove the title from the start of the body."""
     words = title.split()
     begin = re.match(r"\s*" + r"\s+".join(map(re.escape, words)), body) if words else None

@@ -68,7 +68,7 @@ def _read(source: Any, fields: Sequence[str] | None) -> Collection:
     if isinstance(source, Collection):
         return source
     if isinstance(source, Mapping):
-        return _of_mapping(source)
+        return _from_mapping(source)
     if not isinstance(source, str | os.PathLike):
         raise DataError(f"Documents must be a folder, a file or {{id: text}}, not {type(source).__name__}.")
     path = Path(source)
@@ -80,14 +80,14 @@ def _read(source: Any, fields: Sequence[str] | None) -> Collection:
         )
     try:
         with os_errors(path, "read"):
-            return _of_folder(path) if path.is_dir() else _of_file(path, fields)
+            return _from_folder(path) if path.is_dir() else _from_file(path, fields)
     except FormatError:
         raise
     except DataError as problem:
         raise DataError(f"{path}: {problem.args[0]}") from None
 
 
-def _of_mapping(documents: Mapping[Any, Any]) -> Collection:
+def _from_mapping(documents: Mapping[Any, Any]) -> Collection:
     ids = [whole_text(str(name)) for name in documents]
     rows = [value if isinstance(value, Mapping) else {"body": value} for value in documents.values()]
     names = dict.fromkeys(chain.from_iterable(rows))
@@ -100,7 +100,7 @@ def _text_of(value: Any) -> str:
     return "" if not is_array and is_missing(value) else whole_text(str(value))
 
 
-def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
+def _from_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
     head = head_of(path)
     if is_smart(head):
         ids, texts = smart_documents(path)
@@ -119,7 +119,7 @@ def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
     return Collection(path.stem, ids, texts, signature=SourceSignature.from_files(path.parent, [path]))
 
 
-def _of_folder(path: Path) -> Collection:
+def _from_folder(path: Path) -> Collection:
     if is_beir(path):
         return beir(path)
     judged = _test_collection(path)
@@ -133,8 +133,10 @@ def _test_collection(path: Path) -> Collection | None:
         files = _find_in_subfolders(path)
     if not files.documents:
         return None
-    parts = [_of_file(file) for file in files.documents]
-    fields = {name: _joined(parts, name) for name in dict.fromkeys(chain.from_iterable(part.fields for part in parts))}
+    parts = [_from_file(file) for file in files.documents]
+    fields = {
+        name: _concatenate(parts, name) for name in dict.fromkeys(chain.from_iterable(part.fields for part in parts))
+    }
     topics: Topics | None = None
     judgments: dict[str, Qrels] = {}
     notes: tuple[str, ...] = ()
@@ -199,5 +201,5 @@ def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels],
     )
 
 
-def _joined(parts: Sequence[Collection], name: str) -> list[str]:
+def _concatenate(parts: Sequence[Collection], name: str) -> list[str]:
     return [text for part in parts for text in part.fields.get(name, [""] * len(part))]
