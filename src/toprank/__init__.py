@@ -1,7 +1,7 @@
 """Learning to rank, focused on the top of the list.
 
-Names are imported when they are first used, so that `import toprank` costs next to nothing. Which there are, and where
-they live, is said once: by the imports of the stub `__init__.pyi`, one a line.
+Names are imported at first use, so that `import toprank` is fast. The stub `__init__.pyi` lists all public names with
+their modules, one import per line.
 """
 
 from __future__ import annotations

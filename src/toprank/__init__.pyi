@@ -1,4 +1,4 @@
-"""The names of `toprank`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+"""Public names of `toprank`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank import clicks as clicks
 from toprank import cluster as cluster

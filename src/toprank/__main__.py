@@ -1,4 +1,4 @@
-"""`python -m toprank` is the command `toprank`."""
+"""Run the command `toprank` with `python -m toprank`."""
 
 from toprank.cli.main import run
 

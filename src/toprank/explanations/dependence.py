@@ -33,7 +33,7 @@ class PartialDependence(Record):
         means: Mean change of the score at each value.
         p10: 10th percentile of the change over documents, at each value.
         p90: 90th percentile of the change over documents, at each value.
-        is_category: Whether the feature is categorical.
+        is_category: True if the feature is categorical.
         description: Sentence on the computation.
     """
 

@@ -56,8 +56,8 @@ class Counterfactuals(Record):
         b: The lower document.
         changes: One change per feature that suffices alone.
         features: Number of features examined.
-        exact: Whether the changes are the smallest possible. If False, they come from a grid search within the range
-            of the data.
+        exact: True if the changes are the smallest possible; False if they come from a grid search within the range of
+            the data.
         caveats: Remarks on the result, as sentences.
     """
 
