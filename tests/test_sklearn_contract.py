@@ -139,7 +139,7 @@ def test_searches_validate_a_pipeline_with_weights_to_the_same_numbers(data, rou
     pipeline = make_pipeline(
         tr.QueryContextFeatures(["rank"]).set_output(transform="pandas"), tr.LinearRanker("Squared")
     )
-    grid = {"linearranker__l2": [1e-3, 10.0], "poolfeatures__keep": [True, False]}
+    grid = {"linearranker__l2": [1e-3, 10.0], "querycontextfeatures__keep": [True, False]}
     search = GridSearchCV(pipeline, grid, cv=GroupKFold(3), scoring=tr.make_scorer("map"), error_score="raise")
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid, sample_weight=weights)
     train, test = next(GroupKFold(3).split(data.X, groups=data.qid))
@@ -149,7 +149,7 @@ def test_searches_validate_a_pipeline_with_weights_to_the_same_numbers(data, rou
     ranker.fit(wide, data.labels[train], qid=data.qid[train], sample_weight=weights[train])
     scores = ranker.predict(pool.transform(data.X[test], qid=data.qid[test]))
     wanted = tr.evaluate(scores, data.labels[test], "map", qid=data.qid[test]).mean["map"]
-    row = search.cv_results_["params"].index({"linearranker__l2": 1e-3, "poolfeatures__keep": True})
+    row = search.cv_results_["params"].index({"linearranker__l2": 1e-3, "querycontextfeatures__keep": True})
     assert search.cv_results_["split0_test_score"][row] == pytest.approx(wanted)
 
 

@@ -27,7 +27,7 @@ def apply_rule(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[n
 
     >>> data = RankingData(np.zeros((4, 1)), [1, -1, 0, 2], qid=[1, 1, 2, 2])
     >>> for rule in ("irrelevant", "condense", "drop"):
-    ...     print(settled(data, rule)[0].labels.tolist())
+    ...     print(apply_rule(data, rule)[0].labels.tolist())
     [1.0, 0.0, 0.0, 2.0]
     [1.0, 0.0, 2.0]
     [0.0, 2.0]
