@@ -415,10 +415,10 @@ class DistributedData(Source):
                 f"There are more than {work.MAX_GRADES} distinct labels, too many to be grades. Round them, or train "
                 "a LinearRanker, or a TreeRanker with outputs='score'."
             )
-        return values, counts / (self.whole().weight / self.n_queries)
+        return values, counts / (self.global_facts().weight / self.n_queries)
 
-    def whole(self) -> work.GlobalFacts:
-        """Return what a partition must know about the others."""
+    def global_facts(self) -> work.GlobalFacts:
+        """Return the facts about the whole data that every partition needs."""
         weight = sum(part.weight for part in self.summaries)
         return work.GlobalFacts(weight, np.unique(np.concatenate([part.grades for part in self.summaries])))
 
@@ -431,7 +431,7 @@ class DistributedData(Source):
         processes several partitions at a time.
         """
         check_loss(loss, self.summaries)
-        whole = self.whole()
+        whole = self.global_facts()
         parts = self.rows.then(work.part_objective, scorer, loss, standardization, whole, threads or 1)
         return ClusterObjective(parts, scorer.n_weights)
 

@@ -367,7 +367,7 @@ def _plan(data: DistributedData, ranker: TreeRanker, valid: DistributedData | No
     by_grade = ranker.outputs == "grades" or built_in(ranker.loss) is not None
     grades, counts = data.grades() if by_grade else (np.zeros(0), np.zeros(0))
     loss, gains = loss_on_labels(ranker, grades)
-    whole, intercept = data.whole(), np.zeros(1)
+    whole, intercept = data.global_facts(), np.zeros(1)
     if loss is not None:
         check_loss(loss, data.summaries)
         bound = data.rows.then(work.bound_rows, loss, whole)
