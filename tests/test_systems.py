@@ -191,7 +191,7 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
         (["train", "train.txt", "--system", "cs-RgLits", "-o", "m"], 2, "cs-RgList"),
         (["train", "train.txt", "--system", "cs-RgList", "--set", "pfc=2", "-o", "m"], 2, "pcf"),
         (["train", "train.txt", "--set", "pcf", "-o", "m"], 2, "key=value"),
-        (["train", "train.txt", "--system", "ListNet", "--set", "l2=-1", "-o", "m"], 1, "0 or more"),
+        (["train", "train.txt", "--system", "ListNet", "--set", "l2=-1", "-o", "m"], 1, "0 or larger"),
         (["train", "train.txt", "--system", "ListNet", "--set", "l2=abc", "-o", "m"], 1, "l2"),
         (["train", "train.txt", "--system", "cs-RgList", "--set", "pcf=x", "-o", "m"], 1, "pcf must be a number"),
         (["train", "train.txt", "--system", "ListNet", "--set", "loss=Squared", "-o", "m"], 1, "fixed loss"),
@@ -396,7 +396,7 @@ def test_wrong_options_are_refused_not_ignored(parts):
             systems.make("RankSVM", **{name: values})
     several = systems.make("RankSVM", l2=np.array([1.0, 0.1]), tolerance=[1e-3], solver=tr.solvers.LBFGS(), init=None)
     assert several.tolerance == [1e-3]
-    with pytest.raises(DataError, match="l2 must be a number"):
+    with pytest.raises(DataError, match="l2 must be one or several numbers"):
         systems.make("RankSVM", l2="abc").fit(train)
     with pytest.raises(DataError, match="smooth loss"):
         systems.make("RankSVM", l1=0.1).fit(train)
