@@ -281,7 +281,9 @@ def test_schema_drift(two, tmp_path):
     assert placed.feature_names == ("a", "b")
     with pytest.raises(tr.ToprankError, match=r"part-1.parquet.*'b'"):
         place(first, {"qid": [2], "label": [1], "a": [0.5]})
-    with pytest.raises(tr.ToprankError, match=r"part-1.parquet.*part-0.parquet does not have the column 'new' of this file"):
+    with pytest.raises(
+        tr.ToprankError, match=r"part-1.parquet.*part-0.parquet does not have the column 'new' of this file"
+    ):
         place(first, reordered | {"new": [1.0, 1.0]})
     with pytest.raises(tr.ToprankError, match=r"part-1.parquet.*'b' holds string"):
         place(first, {"qid": [2], "label": [1], "a": [0.5], "b": ["x"]})

@@ -145,7 +145,7 @@ def test_short_patience_is_no_reason_to_give_up_a_busy_worker(clock):
     clock[0] += 29
     assert runner.workers() == ["a"]
     clock[0] += 2
-    with pytest.raises(cluster.ClusterError, match="No worker has been there for 1 s"):
+    with pytest.raises(cluster.ClusterError, match="There has been no worker for 1 s"):
         runner.workers()
 
 
@@ -222,7 +222,7 @@ def test_a_partition_that_kills_its_workers(small, data):
 def test_nobody_is_left(small, data):
     placed = small.persist(data)
     small.client.cluster.scale(0)
-    with pytest.raises(cluster.ClusterError, match="No worker has been there for 2 s"):
+    with pytest.raises(cluster.ClusterError, match="There has been no worker for 2 s"):
         small.fit(tr.LinearRanker(), placed)
 
 

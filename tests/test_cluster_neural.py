@@ -112,11 +112,11 @@ def test_one_process_of_a_group_trains_alone(train, monkeypatch):
 def test_refusals(train):
     with pytest.raises(tr.ToprankError, match="fit_distributed trains a NeuralRanker, not a LinearRanker"):
         cluster.fit_distributed(tr.LinearRanker(), train)
-    with pytest.raises(DataError, match="norm='batch' looks at a whole batch"):
+    with pytest.raises(DataError, match="norm='batch' needs whole batches"):
         cluster.fit_distributed(tr.NeuralRanker(norm="batch"), train)
     with pytest.raises(DataError, match="callbacks could end the training"):
         cluster.fit_distributed(tr.NeuralRanker(callbacks=[print]), train)
-    with pytest.raises(DataError, match="processes that torchrun starts"):
+    with pytest.raises(DataError, match="processes started by torchrun"):
         cluster.fit_distributed(tr.NeuralRanker(), train)
     for timeout in (-1, 0, float("inf"), float("nan"), "60", None, True):
         with pytest.raises(DataError, match="timeout must be a positive number"):

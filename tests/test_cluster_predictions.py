@@ -221,6 +221,6 @@ def test_a_file_that_changed_since(two, data, ranker, tmp_path):
         two.predict(ranker, placed)
     target = tmp_path / "out"
     target.mkdir()
-    with pytest.raises(DataError, match=r"0.parquet has other rows than when it was placed"):
+    with pytest.raises(DataError, match=r"0.parquet has other rows than when it was loaded"):
         two.write_predictions(ranker, placed, target)
     assert not list(target.iterdir())

@@ -256,7 +256,7 @@ def test_a_worker_that_is_busy_is_left_in_peace(two, train, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(_Training, "_addresses", taken)
-        with pytest.raises(cluster.ClusterError, match=r"nothing was begun within 3 s on .*: busy") as told:
+        with pytest.raises(cluster.ClusterError, match=r"no trainer began within 3 s on .*: busy") as told:
             two.fit(tr.TreeRanker("ListNet", **FEW), train)
     done.set()
     assert sorted(pids)[-1] in str(told.value)
