@@ -40,7 +40,7 @@ def test_cranfield_counts_its_queries(tmp_path):
     assert got == {("1", "10"): 1, ("2", "11"): 1, ("4", "12"): 1, ("4", "13"): 0}
     assert any("binary" in note for note in notes)
     assert any("ordinal numbers 1 to" in note for note in notes)
-    with pytest.raises(DataError, match="whole file of queries"):
+    with pytest.raises(DataError, match="complete query file"):
         search.read_judgments(rel, search.Topics(("1", "4"), ("a", "c")))
 
 
@@ -173,7 +173,7 @@ def test_queries_nobody_judged(tmp_path):
 
 def test_a_source_that_changes_is_noticed(tmp_path):
     file = written(tmp_path / "a.txt", "one")
-    stamp = SourceSignature.from_files(tmp_path, [file], every=True)
+    stamp = SourceSignature.from_files(tmp_path, [file], whole_folder=True)
     assert not changed(stamp)
     written(tmp_path / "b.txt", "two")
     assert changed(stamp)

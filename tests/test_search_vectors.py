@@ -94,20 +94,21 @@ def test_what_the_commands_refuse(files, tmp_path):
 
     given = ("--query-vectors", files / "one.npy")
     assert "has no document vectors" in refused("query", none, "common", *given)
-    assert "a and b; say whose these are" in refused("query", two, "common", *given)
-    assert "names 'a' twice" in refused("query", two, "common", *("--query-vectors", f"a={files / 'one.npy'}") * 2)
+    assert "a and b. Name them" in refused("query", two, "common", *given)
+    twice = ("--query-vectors", f"a={files / 'one.npy'}") * 2
+    assert "uses the name 'a' twice" in refused("query", two, "common", *twice)
     assert "set of vectors" in refused("query", one, "common", "--query-vectors", f"c={files / 'one.npy'}")
     assert "There are 12 vectors for 1 queries" in refused(
         "query", one, "common", "--query-vectors", files / "queries.npy"
     )
-    assert "names 'documents' twice" in refused(
+    assert "uses the name 'documents' twice" in refused(
         "index", files / "corpus.jsonl", "-o", tmp_path / "x.index",
         "--vectors", files / "documents.npy", "--vectors", files / "documents.npz",
     )  # fmt: skip
     assert not (tmp_path / "x.index").exists()
     clicks = ("--clicks", files / "q.jsonl")
     for option in (("--query-vectors", files / "one.npy"), ("--metric", "map"), ("--qrels", files / "q.qrels")):
-        assert f"{option[0]} goes with judgments" in refused("train", one, *clicks, *option)
+        assert f"{option[0]} cannot be combined with --clicks" in refused("train", one, *clicks, *option)
 
 
 WRONG = {

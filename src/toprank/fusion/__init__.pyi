@@ -1,4 +1,4 @@
-"""Public names of `toprank.fusion` for type checkers; `__init__.py` imports them lazily."""
+"""Public names of `toprank.fusion`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank.fusion.combination import METHODS as METHODS
 from toprank.fusion.fused import Fused as Fused

@@ -1,4 +1,4 @@
-"""Public names of `toprank.monitoring` for type checkers; `__init__.py` imports them lazily."""
+"""Public names of `toprank.monitoring`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank.monitoring.drift import Drift as Drift
 from toprank.monitoring.drift import monitor as monitor

@@ -1,4 +1,4 @@
-"""Public names of `toprank.report` for type checkers; `__init__.py` imports them lazily."""
+"""Public names of `toprank.report`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank.report.comparing import from_comparison as from_comparison
 from toprank.report.content import ComparisonReport as ComparisonReport

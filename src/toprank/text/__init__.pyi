@@ -1,4 +1,4 @@
-"""Public names of `toprank.text` for type checkers; `__init__.py` imports them lazily."""
+"""Public names of `toprank.text`, for type checkers and for the lazy imports of `__init__.py`."""
 
 from toprank.text.bags import Bags as Bags
 from toprank.text.bags import Tokens as Tokens
