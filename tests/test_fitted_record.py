@@ -174,14 +174,14 @@ class Faulty(Squared):
 
     def bind(self, judgments):
         bound, calls = super().bind(judgments), count()
-        inner = bound.judge
+        inner = bound.evaluate_block
 
-        def judge(*given):
+        def evaluate_block(*given):
             if next(calls) > 2:
                 raise ZeroDivisionError("a mistake of the user's")
             return inner(*given)
 
-        bound.judge = judge
+        bound.evaluate_block = evaluate_block
         return bound
 
 

@@ -230,7 +230,7 @@ def test_a_path_of_penalties_is_chosen_on_validation_data(data):
     assert ranker.l2_ == max(alone, key=alone.__getitem__)
     for row in ranker.path_:
         assert row["valid"] == pytest.approx(alone[row["l2"]], abs=1e-6)
-    with pytest.raises(DataError, match="no valid="):
+    with pytest.raises(DataError, match="need valid= data"):
         tr.LinearRanker("ListNet", l2=path).fit(data)
 
 
@@ -302,7 +302,7 @@ def test_owpc_says_when_the_tolerance_decides():
     [
         ({"loss": "ListNext"}, UnknownNameError, "ListNet"),
         ({"loss": 3}, DataError, "loss"),
-        ({"l2": -1.0}, DataError, "0 or more"),
+        ({"l2": -1.0}, DataError, "numbers of 0 or larger"),
         ({"l1": -1.0}, DataError, "l1 must be a number of at least 0"),
         ({"solver": "newtown"}, UnknownNameError, "newton"),
         ({"loss": "Multinomial"}, DataError, "ExpectedGainRanker"),

@@ -536,7 +536,7 @@ def test_rows_may_come_in_any_order_and_company(data):
 
 def test_the_door_of_prediction(data):
     ranker = network(network="attention").fit(data.X, data.labels, qid=data.qid)
-    with pytest.raises(DataError, match="leave qid out"):
+    with pytest.raises(DataError, match="omit qid"):
         ranker.predict(data, qid=data.qid)
     with pytest.raises(ValueError, match="4 features"):
         ranker.predict(data.X[:, :3])
@@ -637,9 +637,9 @@ def test_a_model_does_not_insist_on_the_device_it_was_trained_on(data, tmp_path)
         (lambda s: s.arrays.update(output_bias=np.array(["a"])), "not finite"),
         (lambda s: s.arrays.update(more=np.zeros(1)), "do not belong"),
         (lambda s: s.values["parameters"].update(hidden=[17]), "do not match the network"),
-        (lambda s: s.values["parameters"].update(hidden=[1] * 10**5), "at most 64 sizes"),
+        (lambda s: s.values["parameters"].update(hidden=[1] * 10**5), "at most 64 layer sizes"),
         (lambda s: s.values["parameters"].update(network="attention", n_layers=10**6), "n_layers must be at most 64"),
-        (lambda s: s.values["parameters"].update(network="os.system"), "network cannot be"),
+        (lambda s: s.values["parameters"].update(network="os.system"), "network has the invalid value"),
         (lambda s: s.values["parameters"].update(activation="exec"), "no kind of activation"),
         (lambda s: s.arrays.update(spread=np.zeros(4)), "contradicts the parameters"),
         (lambda s: s.arrays.update(spread=np.ones(3)), "does not match the number of features"),

@@ -50,7 +50,7 @@ def test_the_history_is_that_of_shorter_trainings(name, with_valid, data, valid)
     """The metric of each round is the one that a training of so many rounds ends with."""
     ranker = tr.rankers.estimator.unfitted(SMALL[name]).fit(data, valid=valid if with_valid else None)
     assert ranker.history_["round"] == list(range(1, len(ranker.history_["round"]) + 1))
-    assert ranker.stopped_ == f"All {len(ranker.history_['round'])} rounds were made."
+    assert ranker.stopped_ == f"All {len(ranker.history_['round'])} rounds were completed."
     assert not ranker.was_interrupted
     if name == "RankBoost":
         assert ("valid" in ranker.history_) == with_valid
@@ -70,7 +70,9 @@ def test_an_interrupt_keeps_the_rounds_until_then(name, data, monkeypatch):
     fewer = tr.rankers.estimator.unfitted(SMALL[name]).set_params(max_rounds=4).fit(data)
     ranker = tr.rankers.estimator.unfitted(SMALL[name])
     interrupted_in(monkeypatch, "note", 5)
-    with pytest.warns(ConvergenceWarning, match=rf"^{name}: Interrupted after 4 rounds\. The best until then is kept"):
+    with pytest.warns(
+        ConvergenceWarning, match=rf"^{name}: Interrupted after 4 rounds\. The best model until then is kept"
+    ):
         ranker.fit(data)
     assert ranker.was_interrupted
     assert ranker.predict(data).tobytes() == fewer.predict(data).tobytes()
