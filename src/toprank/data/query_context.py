@@ -271,10 +271,6 @@ class QueryContextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[mis
                 "data.replace(X=data.X.toarray())."
             )
 
-    def _column_name(self, column: int) -> str:
-        names = getattr(self, "feature_names_in_", None)
-        return f"number {column} (from 0)" if names is None else f"'{names[column]}'"
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
