@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.cli.common import speaking_of
+from toprank.cli.common import with_option_names
 from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.em import rate_prior
 from toprank.clicks.findings import unlikely
@@ -413,7 +413,7 @@ def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch):
     before = sorted(tmp_path.iterdir())
     result = CliRunner().invoke(app, ["clicks", *arguments])
     assert isinstance(result.exception, ToprankError)
-    with speaking_of(()), pytest.raises(ToprankError, match=message):
+    with with_option_names(()), pytest.raises(ToprankError, match=message):
         raise result.exception
     assert sorted(tmp_path.iterdir()) == before
 

@@ -583,8 +583,10 @@ def test_what_a_ranker_learns_from_is_right_and_by_the_whole_curve_it_is_not(sma
 
 def test_train_and_launch_take_a_context(data, monkeypatch):
     log, judging = shown(data, sessions=6_000, exploration=0.3), []
-    judge = training.judge
-    monkeypatch.setattr(training, "judge", lambda bound, *a: judging.append(bound.source.context) or judge(bound, *a))
+    judge = training.estimate_rankers
+    monkeypatch.setattr(
+        training, "estimate_rankers", lambda bound, *a: judging.append(bound.source.context) or judge(bound, *a)
+    )
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="device")
     assert done.estimates
     assert judging == ["device"]  # the held-out queries are judged by the curves of devices too

@@ -606,7 +606,7 @@ def test_a_ranker_that_learned_from_the_sessions_does_not_win_by_them():
     found = tr.clicks.launch_report(log, data, done.ranker, worse, **how)
     assert found.training_overlap == (1.0, None)
     assert found.difference.low > 0
-    assert replace(found, learned=(0.0, None)).decision == LAUNCH
+    assert replace(found, training_overlap=(0.0, None)).decision == LAUNCH
     assert found.decision == UNDECIDED
     assert "was trained on these sessions" in found.summary
     assert any("was trained on about 100% of these sessions" in one for one in found.rationale)

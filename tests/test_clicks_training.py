@@ -640,7 +640,7 @@ def test_a_contradiction_blocks_the_choice():
     assert (blocked.choice, blocked.status) == ("naive", 5)
     assert "The choice is the naive model, because the log contradicts the propensities" in blocked.summary
     assert "The choice is 'affine'" not in blocked.summary
-    free = replace(blocked, contradiction="")
+    free = replace(blocked, propensity_conflict="")
     assert (free.choice, free.status) == ("affine", 0)
 
 
@@ -652,7 +652,7 @@ def test_a_comparison_by_the_propensities_of_the_training_is_stated():
     assert done.shared_propensities_reason.startswith(sentence)
     assert "propensity of positions 1, 2, 3, 4, 5 and 3 more." in done.shared_propensities_reason
     assert done.shared_propensities_reason in done.summary
-    assert done.to_dict()["unchecked"] == done.shared_propensities_reason
+    assert done.to_dict()["shared_propensities_reason"] == done.shared_propensities_reason
 
 
 def test_right_propensities_and_trust_are_compared_by_held_out_propensities():

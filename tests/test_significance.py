@@ -460,7 +460,7 @@ class TestEquivalence:
     def test_many_differences_are_counted_in_cells(self, monkeypatch):
         differences = np.random.default_rng(0).normal(0, 0.1, 600)
         fine = sig.equivalence_test(differences, margin=0.01)
-        monkeypatch.setattr("toprank.significance.equivalence._CELLS", 256)
+        monkeypatch.setattr("toprank.significance.equivalence._MAX_CELLS", 256)
         coarse = sig.equivalence_test(differences, margin=0.01)
         assert coarse.p == pytest.approx(fine.p, rel=1e-3)
         assert coarse.p != fine.p

@@ -117,7 +117,7 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
 
     def everything(threads):
         objective = RankingObjective(kind, Features(data.X, Standardization.from_data(data.X)), bound, threads)
-        objective.blocks = [bound.cut(q, q + 1) for q in range(data.n_queries)]
+        objective.blocks = [bound.slice(q, q + 1) for q in range(data.n_queries)]
         parts = [*objective.value_and_grad(weights), objective.hessian_product(weights)(weights)]
         return parts + ([objective.hessian(weights)] if objective.hessian else [])
 

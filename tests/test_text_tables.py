@@ -365,7 +365,7 @@ def test_data_without_the_words_are_refused():
 def test_exports_say_what_is_made_of_words(tmp_path):
     ranker = tr.LinearRanker("ListNet").fit(DATA)
     parity = tr.export(ranker, "python", tmp_path / "model.py", check=DATA)
-    assert parity.holds
+    assert parity.passed
     told = " ".join(parity.caveats)
     assert "title bm25: BM25 (k1 = 1.2, b = 0.75), in title" in told
     assert all(name in told for name in ranker.text_.names)

@@ -223,9 +223,9 @@ def test_networks(parts, folds):
 
 def test_trees_behind_the_others_are_pruned(parts, monkeypatch):
     rounds = []
-    tell = EarlyStopping._tell
+    tell = EarlyStopping._report
     monkeypatch.setattr(
-        EarlyStopping, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1]
+        EarlyStopping, "_report", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1]
     )
     tuned = tr.tune(
         "LambdaMART", *parts, n_trials=14, n_trees=30, early_stopping=None, min_data_in_leaf=3, threads=1,
