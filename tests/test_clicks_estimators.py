@@ -470,7 +470,7 @@ def test_refusals():
         RankCTR(attraction=linear).fit(log, data)
     with pytest.raises(DataError, match="Two models are called PBM"):
         tr.clicks.compare_models(log, [PBM(), PBM()])
-    with pytest.raises(DataError, match="nothing to test"):
+    with pytest.raises(DataError, match="none to test"):
         tr.clicks.compare_models(log.select([0, 1]), [PBM()])
 
 

@@ -431,7 +431,7 @@ def test_clicked_is_preferred_to_skipped_above_and_to_nothing_else():
     assert pairs.labels.tolist() == [1.0, 0.0, 1.0, 0.0]
     ranker = tr.LinearRanker("Logistic").fit(pairs)
     assert ranker.coef_[0] > 0
-    with pytest.raises(DataError, match="no such preferences"):
+    with pytest.raises(DataError, match="the log contains no preferences"):
         preferences(ClickLog.from_columns(["q"], ["w"], [1], [1]), data)
     with pytest.raises(DataError, match="must be a ClickLog"):
         preferences("log.csv", data, half_life="1d")

@@ -221,7 +221,7 @@ def test_what_was_never_shown_does_not_decide():
     low, high = found.decision_interval
     assert low < truth < high
     assert found.decision == UNDECIDED
-    assert "never showed" in found.summary
+    assert "never shown" in found.summary
     assert found.never_shown[0] > 0 == found.never_shown[1]
     told = tr.clicks.launch_report(
         log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3], max_unseen_value=0.0

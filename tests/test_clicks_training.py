@@ -738,7 +738,7 @@ def test_other_bad_input_is_refused_in_sentences():
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.from_parameters(THETA), 500, k=5)
     silent = ClickLog.from_columns(["0", "0"], ["0", "1"], [1, 2], [0, 0])
     for wrong, match in (
-        (lambda: train(LinearRanker("Squared"), log, data, "affine", np.zeros(5)), "All propensities"),
+        (lambda: train(LinearRanker("Squared"), log, data, "affine", np.zeros(5)), "The propensities of all positions"),
         (lambda: train(LinearRanker("Squared"), silent, data, "affine", THETA), "clicked"),
         (lambda: train(LinearRanker("Squared"), log, data, "afine", THETA), "affine"),
         (lambda: train(object(), log, data, "affine", THETA), "no loss"),

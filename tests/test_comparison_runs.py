@@ -164,11 +164,11 @@ def test_a_report_of_other_options_is_refused():
     for options in ({}, {"complete": True}):
         page = tr.report.from_comparison(comparison, QRELS, runs, **options)
         assert page.parts[0].comparison.unanswered == {"one": ("q3",)}
-    with pytest.raises(DataError, match="other data, scores or options"):
+    with pytest.raises(DataError, match="Data, scores or options differ"):
         tr.report.from_comparison(comparison, QRELS, runs, complete=False)
     for other in ({**runs, "two": run_of(3)}, runs):
         judged = QRELS if other is not runs else {**QRELS, "q1": {"d1": 1}}
-        with pytest.raises(DataError, match="other data, scores or options"):
+        with pytest.raises(DataError, match="Data, scores or options differ"):
             tr.report.from_comparison(comparison, judged, other)
     with pytest.raises(DataError, match="A report of runs knows no rankers"):
         tr.report.from_comparison(comparison, QRELS, runs, complete=True, rankers={"one": None})

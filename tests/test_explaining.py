@@ -88,7 +88,7 @@ def test_what_is_said(linear):
     found = ranker.explain(same, a=0, b=1)
     assert "0 and 1 have the same score: no feature makes a difference." in str(found)
     assert set(found.contributions.values()) == {0.0}
-    with pytest.raises(DataError, match="nothing to draw"):
+    with pytest.raises(DataError, match="nothing to plot"):
         found.plot()
 
 

@@ -98,7 +98,7 @@ def test_what_a_loss_promises_is_kept(problem, weighted):
         seed=1,
     )
     assert [sentence.split(":")[0] for sentence in found] == (
-        ["The order of a query's rows changes the loss"]
+        ["The order of a query's rows changes the loss, so training would depend on the order of the file."]
         if problem.options.get("order_dependent") and not problem.loss.traits.random
         else []
     )

@@ -355,7 +355,7 @@ def test_a_model_that_was_calibrated_by_command_expects_a_dcg(tmp_path, parts):
     assert value["new"] == pytest.approx(ranker.expected_dcg(data, ranker.predict(data)).overall()[0])
     refused = trained("--system", "ListNet", "--calibrate", held_out)
     assert refused.exit_code == 2
-    assert "gives scores alone" in refused.stderr
+    assert "has scores only" in refused.stderr
     assert "documents were trained on, which overestimates" in str(
         trained("--system", "PlugIn", "--calibrate", train).exception
     )

@@ -609,11 +609,11 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("a", "b", "message"),
         [
-            ([], None, "no query"),
-            ([math.nan], None, "no query"),
-            ([math.nan, 1], [1, math.nan], "no query"),
+            ([], None, "No query has a value"),
+            ([math.nan], None, "No query has a value"),
+            ([math.nan, 1], [1, math.nan], "No query has a value"),
             ([1, 2], [1], "2 values and b has 1"),
-            ([[1, 2]], None, "one dimension"),
+            ([[1, 2]], None, "must have one"),
             (["x"], None, "must hold numbers"),
             ([1 + 2j], None, "a must hold real numbers"),
             ([1, math.inf], None, "finite"),
@@ -656,7 +656,7 @@ class TestRefusals:
 
 
 def test_a_number_that_is_too_large_is_not_said_to_be_infinite():
-    with pytest.raises(DataError, match=r"is -3e\+300 for query number 1 .* at most 1e\+250 in size"):
+    with pytest.raises(DataError, match=r"is -3e\+300 for query number 1 .* at most 1e\+250 in absolute value"):
         column([0.0, -3e300], "a")
 
 

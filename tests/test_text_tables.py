@@ -464,7 +464,7 @@ def test_the_service_matches_words(tmp_path):
             assert told.status_code == 200, told.text
         assert client.get("/v1/models").json()["models"][0]["text"] == ["title", "description"]
         for change, said in (
-            ({"query_text": None}, "give query_text"),
+            ({"query_text": None}, "Give query_text"),
             ({"documents": [{"id": 1, "values": [1.0]}]}, "has no text 'title', 'description'"),
             ({"documents": [{"id": 1, "values": [1.0], "text": {"title": "x"}}]}, "has no text 'description'"),
             (
@@ -510,7 +510,7 @@ def test_commands_take_text(tmp_path, monkeypatch):
     data = tr.read("test.parquet", like=tr.load("m.toprank"), label="label")
     assert np.loadtxt("s.txt") == pytest.approx(tr.load("m.toprank").predict(data))
     said = run("train", "train.csv", "--system", "ListNet", *words[:2], "-o", "x.toprank", status=2)
-    assert "go together" in said.output
+    assert "must be passed together" in said.output
     (tmp_path / "a.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.1\n")
     said = run("train", "a.txt", "--system", "ListNet", *words, "-o", "x.toprank", status=1)
     assert "Text columns exist only in tables" in str(said.exception)

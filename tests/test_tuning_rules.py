@@ -68,9 +68,9 @@ def test_what_is_read(values, default, wanted):
         ((1,), 1.0, r"must be \(low, high\)"),
         ((1, 2, "log", 3), 1.0, r"must be \(low, high\)"),
         ((1, 2, "cubic"), 1.0, "scale of x"),
-        (("a", 2), 1.0, "from a number to a number"),
-        ((1, math.inf), 1.0, "from a number to a number"),
-        ((True, 2), 1.0, "from a number to a number"),
+        (("a", 2), 1.0, "must be finite numbers"),
+        ((1, math.inf), 1.0, "must be finite numbers"),
+        ((True, 2), 1.0, "must be finite numbers"),
         ((2, 2), 1.0, "is empty"),
         ((3, 2), 1.0, "is empty"),
         ((0, 2, "log"), 1.0, "must start above 0"),
@@ -78,7 +78,7 @@ def test_what_is_read(values, default, wanted):
         ((1, 3.5), 2, "takes whole numbers"),
         ([], 1.0, "no values"),
         ([1, 2, 1.0], 1.0, "a value twice"),
-        (3, 1.0, "To fix it, give it as an option: x=3"),
+        (3, 1.0, "To fix it, pass it as an option: x=3"),
     ],
 )
 def test_what_is_no_range(values, default, words):

@@ -76,7 +76,7 @@ def test_a_classifier_gets_the_weights(data, calibration):
     ]
     np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9, atol=1e-12)
     assert not np.allclose(scores[0], ranker.fit(data).predict(data))
-    with pytest.raises(DataError, match=r"KNeighborsClassifier\.fit takes no sample_weight"):
+    with pytest.raises(DataError, match=r"KNeighborsClassifier\.fit does not support sample_weight"):
         tr.ExpectedGainRanker(classifier=KNeighborsClassifier()).fit(data.replace(document_weights=weights))
 
 
