@@ -173,7 +173,7 @@ def test_letor_folds_are_cross_validated_from_a_folder(tmp_path, monkeypatch):
     told = json.loads(toprank("cv", "set", *systems, "--slice-by", "head:documents", "--json", "-q").stdout)
     of = told["datasets"]["set"]["conventions"]["standard"]
     assert of["mean_of_fold_means"]["ndcg@10"] == pytest.approx(results.fold_means())
-    assert of["pooled_comparison"]["by"]["column"] == "head:documents"
+    assert of["pooled_comparison"]["slices"]["column"] == "head:documents"
 
 
 # ---- progress ----

@@ -362,7 +362,7 @@ def test_the_page_ranks_and_shows_markup_as_text_by_keyboard_alone(folder):
             " done(); look(); })"
         )
         assert page.run("document.activeElement.id") == "why"
-        assert page.run("document.getElementById('sentence').textContent").startswith("<i>y</i> stands above x because")
+        assert page.run("document.getElementById('sentence').textContent").startswith("<i>y</i> ranks above x because")
         assert page.run("document.querySelectorAll('#why i').length") == 0
         assert page.run("document.querySelector('#contributions td').textContent") == "price"
         assert page.complaints() == []

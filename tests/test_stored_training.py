@@ -289,7 +289,7 @@ def test_trees_take_a_byte_a_value_and_no_copy_of_the_features(tmp_path):
     # Zeros of the sample of 200,000 rows are not held; of the others, values and rows, in lists that double.
     assert found["trees of a whole sample"].startswith(
         "There is too little memory to train trees on 240,000 documents with 200 features: LightGBM needs about "
-        f"{200 * 12 * 2**18 / 2**20:,.0f} MiB beside them."
+        f"{200 * 12 * 2**18 / 2**20:,.0f} MiB in addition to the data."
     )
     assert "lightgbm_params={'bin_construct_sample_cnt': 20000}" in found["trees of a whole sample"]
 
