@@ -289,7 +289,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_our_words(words):
         (["cv", "none.txt", "--systems", "RankSVM"], 1, "none.txt"),
         (["cv", "data.txt", "--systems", "RankSMV"], 2, "RankSVM"),
         (["cv", "data.txt", "--systems", "RankSVM", "--seeds", "x"], 2, "whole numbers"),
-        (["cv", "data.txt", "--systems", "RankSVM", "--folds", "30"], 1, "ask for fewer."),
+        (["cv", "data.txt", "--systems", "RankSVM", "--folds", "30"], 1, "use fewer folds."),
         (["cv", "data.txt", "--systems", "RankSVM", "-o", "no/where.parquet"], 1, "no/where.parquet"),
         (
             ["cv", "data.txt", "--systems", "RankSVM", "--set", "RankSVM.l2=-1", "-q"],

@@ -651,7 +651,7 @@ def test_devices_that_look_to_different_depths_are_not_taken_for_users_who_stop(
 
 
 def test_users_of_devices_who_stop_are_found_within_each():
-    data, log = deep_and_shallow(tr.clicks.DBN.known, (1.0, 0.6))
+    data, log = deep_and_shallow(tr.clicks.DBN.from_parameters, (1.0, 0.6))
     found = tr.clicks.launch_report(log, data, data.X[:, 1], data.X[:, 0], context="device", k=3)
     assert found.cascade_check is not None
     assert found.cascade_check.context == "device"
@@ -664,10 +664,10 @@ def test_a_page_in_cells_is_trained_on_and_launched(data):
     assert done.curves.layout.varies
     report = tr.clicks.launch_report(log, data, data.labels, -data.labels, context="column")
     assert (report.decision, report.metric) == ("launch", "clicks@4")  # four cells, two positions
-    assert "cells have no single order" in str(report)
+    assert "cells have no single reading order" in str(report)
     with pytest.raises(DataError, match="correction='safe' counts exposure by rank"):
         tr.clicks.train(tr.LinearRanker("Squared"), log, data, "safe", context="column")
-    with pytest.raises(DataError, match="whatever the context"):
+    with pytest.raises(DataError, match="and ignores contexts"):
         tr.clicks.train(tr.TreeRanker("ListNet", n_trees=2), log, data, "position", context="column")
 
 

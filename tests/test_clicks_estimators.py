@@ -446,7 +446,7 @@ def test_what_a_model_holds_for_impossible_is_told():
     found = tr.clicks.compare_models(log, [tr.clicks.Cascade()], n_resamples=10)
     assert found.names[-1] == "Cascade"
     assert found.log_likelihoods[-1] == -np.inf
-    assert "impossible" in str(found)
+    assert "assigns probability 0 to observed clicks" in str(found)
 
 
 def test_refusals():

@@ -537,7 +537,7 @@ def test_candidates_are_compared_at_the_level_of_all_together():
     counted = tr.clicks.launch_report(log, data, liked, current, k=3, propensities=LOOKS, n_candidates=3)
     assert counted.difference == found.difference
     assert "3 new rankers were compared on these sessions" in str(counted)
-    assert "has 98.33% confidence: all 3 together have 95% (Bonferroni)" in str(counted)
+    assert "is 98.33%: for all 3 together it is 95% (Bonferroni)" in str(counted)
     assert "new rankers were compared" not in str(alone["same"])
     assert "simultaneous 95% interval" in str(found)
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -809,7 +809,7 @@ def test_the_command_says_it_by_its_exit_status(tmp_path):
     found = run("one.parquet", paths["new"], paths["old"], "--k", "3", "--html", str(page))
     assert found.exit_code == 4, found.output
     assert "--propensities" in found.stdout
-    assert "Cannot be told" in page.read_text()
+    assert "This log does not show whether" in page.read_text()
 
 
 def test_rankers_of_other_columns_are_read_and_compared_as_their_scores_are(tmp_path, monkeypatch):

@@ -413,8 +413,8 @@ def test_losses_that_are_not_linear_are_refused_unless_the_approximation_is_aske
     done = train(TreeRanker(LambdaRank(), n_trees=5), log, data, "affine", THETA, allow_biased_loss=True)
     assert done.data.labels.min() >= 0
     assert done.data.labels.max() <= 1
-    assert "An approximation: LambdaRank" in str(done)
-    with pytest.raises(DataError, match="grades as classes"):
+    assert "The loss is biased: LambdaRank" in str(done)
+    with pytest.raises(DataError, match="but clicks give real-valued relevance"):
         train(ExpectedGainRanker("Multinomial"), log, data, "affine", THETA, allow_biased_loss=True)
 
 
@@ -721,7 +721,9 @@ def test_positions_without_propensity_and_documents_without_features_are_counted
     assert done.counts["unknown"] == (row < 0).sum()
     assert done.counts["without_propensity"] == ((row >= 0) & ((at == 3) | (at == 4))).sum()
     assert done.counts["impressions"] == ((row >= 0) & (at != 3) & (at != 4)).sum()
-    assert f"{done.counts['uncorrected']:,} impressions stood at positions" in str(done)
+    assert f"{done.counts['without_propensity']:,} impressions at positions whose propensity is 0 or unknown" in str(
+        done
+    )
     assert f"{done.counts['unknown']:,} impressions of documents that are not in the data were dropped" in str(done)
 
 

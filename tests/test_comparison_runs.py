@@ -114,7 +114,7 @@ def test_a_long_list_of_missing_queries_is_cut_and_systems_alike_share_a_sentenc
     [
         ({"a": run_of(1), "b": {"301": {"d1": 1.0}}}, r"Run 'b': No query of the run has judgments: .*query 301.*q1"),
         ({"a": {"q1": {"d1": 1}}, "b": {"q2": {"d1": 1}}}, "no judged query in common: a answers query q1, b query q2"),
-        ({"a": run_of(1), "b": {"q1": ["d1", "d2"]}}, "Run 'b': Query q1 has no {document: score} but list"),
+        ({"a": run_of(1), "b": {"q1": ["d1", "d2"]}}, "Run 'b': Query q1 has a list instead of {document: score}"),
         ({"a": run_of(1), "b": [0.5, 0.25]}, "Run 'b': Expected {query: {document: score}}, a data frame or the name"),
         ({"a": run_of(1), "b": {}}, "Run 'b': There are no scores"),
         ({"a": run_of(1), "b": {"q1": {"d1": float("nan")}}}, "Run 'b': The score of row 0 is nan"),
@@ -170,7 +170,7 @@ def test_a_report_of_other_options_is_refused():
         judged = QRELS if other is not runs else {**QRELS, "q1": {"d1": 1}}
         with pytest.raises(DataError, match="Data, scores or options differ"):
             tr.report.from_comparison(comparison, judged, other)
-    with pytest.raises(DataError, match="A report of runs knows no rankers"):
+    with pytest.raises(DataError, match="A report of runs takes no rankers"):
         tr.report.from_comparison(comparison, QRELS, runs, complete=True, rankers={"one": None})
 
 
@@ -235,8 +235,8 @@ def test_a_written_run_is_read_back_in_the_same_order(tmp_path, name):
             {"qid": ["q 1", "q2"]},
             "The query id 'q 1' cannot be a column of r.run: .*without whitespace, for example 'q_1'",
         ),
-        ({"document_ids": ["a\tb", "c"]}, r"The document id 'a\\tb' cannot .*; call it 'a_b'"),
-        ({"tag": "my system"}, "The tag 'my system' cannot .*; call it 'my_system'"),
+        ({"document_ids": ["a\tb", "c"]}, r"The document id 'a\\tb' cannot .* for example 'a_b'"),
+        ({"tag": "my system"}, "The tag 'my system' cannot .* for example 'my_system'"),
         ({"document_ids": None}, "no document ids, which TREC files need; pass document_ids="),
         ({"scores": [0.5]}, "1 scores for 2 documents"),
         ({"scores": [0.5, np.inf]}, "row 1 is inf; it must be finite"),

@@ -564,7 +564,7 @@ def test_what_a_search_found_is_not_its_ranker(linear):
         tr.explanations.explain_query,
         lambda ranker, data: tr.monitor(ranker, data, data),
     ):
-        with pytest.raises(DataError, match="A SelectionResult is the result of a search; give its `ranker`"):
+        with pytest.raises(DataError, match="A SelectionResult is the result of a search; use its `ranker`"):
             ask(found, data)
     assert tr.permutation_importance(found.ranker, data, n_repeats=1).features
 

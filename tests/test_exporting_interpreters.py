@@ -97,7 +97,7 @@ class TestElastic:
         assert asked(term("x", 3)) == [3.0, 1.0, 1.0, 1.0, 1.0], "what no function matches scores 1"
         assert asked(term(42, 3), {"weight": 0}) == [0.0] * 5, "a text is no number"
         for wrong in ({"score_mode": "sum"}, {"boost_mode": "multiply"}, {"query": {"exists": {"field": "brand"}}}):
-            with pytest.raises(FormatError, match="only functions of all documents"):
+            with pytest.raises(FormatError, match="must match all documents"):
                 asked(term("x", 3), **wrong)
         with pytest.raises(FormatError, match="negative"):
             asked(term("x", -3))

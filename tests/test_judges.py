@@ -207,7 +207,7 @@ def judged_by(name, seed=0):
 def test_a_shared_judge_is_told():
     ranker = tr.LinearRanker("ListNet").fit(judged_by("gpt"))
     assert ranker.training_["judges"] == ["gpt"]
-    with pytest.warns(SameJudgeWarning, match="labels are of gpt, whose labels the ranker was trained on"):
+    with pytest.warns(SameJudgeWarning, match="labels come from gpt, whose labels the ranker was trained on"):
         ranker.score(judged_by("gpt", seed=1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -249,7 +249,7 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
     assert "passed twice" in toprank("agreement", "human.qrels", "human.qrels", status=2).stderr
     judged_by("gpt", seed=1).to_frame().to_parquet("test.parquet")
     warned = toprank("evaluate", "test.parquet", "good.toprank", "--metadata", "judge", "-m", "ndcg@5").stderr
-    assert "labels are of gpt" in warned
+    assert "labels come from gpt" in warned
 
 
 def test_judges_are_called_after_their_files():

@@ -415,8 +415,8 @@ def with_labels(labels, sizes):
     [
         (np.ones(100), [5] * 20, "same label"),
         (np.repeat(np.arange(20) % 2, 5), [5] * 20, "same label"),
-        (np.full(100, -1.0), [5] * 20, "not judged"),
-        (np.where(np.arange(100) < 1, np.nan, 1.0), [5] * 20, "not judged"),
+        (np.full(100, -1.0), [5] * 20, "unjudged"),
+        (np.where(np.arange(100) < 1, np.nan, 1.0), [5] * 20, "unjudged"),
     ],
 )
 def test_impossible_data_are_refused_in_a_sentence(labels, sizes, words):

@@ -71,10 +71,10 @@ def test_a_search_that_forgets_the_queries_is_refused(data):
 
 
 def test_many_rows_without_queries_get_a_remark(data, fitted):
-    with pytest.warns(OneQueryWarning, match=f"Training takes all {data.n_documents:,} rows as one query") as told:
+    with pytest.warns(OneQueryWarning, match=f"Training treats all {data.n_documents:,} rows as one query") as told:
         tr.LinearRanker().fit(data.X, data.labels)
     assert told[0].filename == __file__
-    with pytest.warns(OneQueryWarning, match="evaluate takes all") as told:
+    with pytest.warns(OneQueryWarning, match="evaluate treats all") as told:
         tr.evaluate(fitted.predict(data), data.labels)
     assert told[0].filename == __file__
     tr.evaluate(fitted.predict(data), data.labels, qid=np.zeros(data.n_documents))  # one query, and said so

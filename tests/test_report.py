@@ -656,7 +656,7 @@ def test_what_cv_cannot_report_is_refused_before_any_work(data, tmp_path, monkey
     for words, wrong in (
         ("is a folder", ("ListNet,RankSVM", "--html", tmp_path)),
         ("does not exist", ("ListNet,RankSVM", "--html", tmp_path / "none" / "r.html")),
-        ("l2 must be", ("ListNet", "--set", "ListNet.l2=abc")),
+        ("must be a number or a list", ("ListNet", "--set", "ListNet.l2=abc")),
         ("wrong type", ("LambdaMART", "--set", "LambdaMART.n_trees=abc")),
     ):
         assert words in str(CliRunner().invoke(app, [str(word) for word in (*start, *wrong)]).exception)

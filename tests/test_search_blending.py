@@ -44,7 +44,7 @@ def few_rounds(monkeypatch):
 def fitted():
     """Members, and what they learned from."""
     data = drawn(40, 2.0, seed=5)
-    folds = blending._HeldOutQueries.of(data, "ndcg@10", 0)
+    folds = blending._HeldOutQueries.divide(data, "ndcg@10", 0)
     return data, [*blending._features(folds, [GOOD]), blending._linear(folds, 1), blending._trees(folds, 0, 1)]
 
 

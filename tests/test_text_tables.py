@@ -469,7 +469,7 @@ def test_the_service_matches_words(tmp_path):
             ({"documents": [{"id": 1, "values": [1.0], "text": {"title": "x"}}]}, "has no text 'description'"),
             (
                 {"documents": [{"id": 1, "values": [1.0], "text": {"title": "x", "description": "", "name": "y"}}]},
-                "knows no text 'name'",
+                "unknown text 'name'",
             ),
             ({"documents": [{"id": 1, "values": [1.0], "text": {"title": 7}}]}, "expected form"),
         ):

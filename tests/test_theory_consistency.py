@@ -302,7 +302,7 @@ def test_order_agreement_is_one_sided_and_has_a_tolerance():
         (lambda: Population([[1, np.nan]], [1.0]), "table of finite grades"),
         (lambda: Population([[1, 2]], [0.5, 0.5]), "2 probabilities for 1 outcomes"),
         (lambda: Population([[1, 2]], [0.5]), "sum to 1, not to 0.5"),
-        (lambda: Population([[1], [2]], [1.5, -0.5]), "must not be negative"),
+        (lambda: Population([[1], [2]], [1.5, -0.5]), "must be non-negative"),
         (lambda: Population.independent([0.5, 0.5]), "one row for each document"),
         (lambda: Population.independent([[0.5, 0.5]], grades=[1]), "1 grades for 2 columns"),
         (lambda: SKEWED.expected([1.0], "dcg"), "needs 2 scores, not 1"),
@@ -310,7 +310,7 @@ def test_order_agreement_is_one_sided_and_has_a_tolerance():
         (lambda: optimal_order(Population([[0] * 11], [1.0]), "dcg"), "orders of 11 documents"),
         (lambda: population_minimizer("hinge", SKEWED), "loss must be"),
         (lambda: population_minimizer(squared, SKEWED, radius=0), "positive number"),
-        (lambda: population_minimizer(rooted, SKEWED), "Is it convex"),
+        (lambda: population_minimizer(rooted, SKEWED), "Check that it is convex"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, message):

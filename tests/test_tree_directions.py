@@ -98,7 +98,7 @@ def test_what_lightgbm_keeps_is_found_to_hold(method):
 
 
 def test_zeros_that_count_as_missing_are_told(tmp_path):
-    with pytest.warns(MonotoneWarning, match=r"do not keep to monotone for feature '0'.*zero_as_missing"):
+    with pytest.warns(MonotoneWarning, match=r"violate the monotone constraint of feature '0'.*zero_as_missing"):
         ranker = tr.TreeRanker(
             "Squared", n_trees=5, num_leaves=7, monotone=[1, 0, 0], lightgbm_params={"zero_as_missing": True}, **SMALL
         ).fit(some_data())

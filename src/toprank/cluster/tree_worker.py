@@ -181,7 +181,7 @@ class _SharedWatch(BoosterStopping):
             sampled=is_sampled(ranker),
             callbacks=[checkpoints.report] if ranker.verbose and checkpoints is not None else [],
         )
-        self.stopped = f"All {ranker.n_trees} rounds were made."
+        self.stopped = f"All {ranker.n_trees} rounds were completed."
         self.peers, self.plan, self.names = peers, plan, list(plan.tops)
         self.sums: dict[str, FloatArray] = {name: np.zeros(2) for name in self.names}
         if state is not None:
