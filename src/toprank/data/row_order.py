@@ -111,7 +111,8 @@ def _by_index(data: RankingData, index: Any) -> IntArray | None:
     except (TypeError, ValueError):  # The indexes have different depths.
         places = np.full(1, -1)
     if not known.is_unique or (places < 0).any():
-        strange = "" if known.is_unique is False else f" (for example, {known[int(np.argmin(places))]!r} is missing)"
+        missing = known.tolist()[int(np.argmin(places))]  # a plain value of Python, whose repr names no type of NumPy
+        strange = "" if known.is_unique is False else f" (for example, {missing!r} is missing)"
         raise DataError(f"The index of these values differs from the original frame{strange}. {otherwise}")
     return places
 
